@@ -1,0 +1,2 @@
+//! attest
+fn main(){}

@@ -1,0 +1,2 @@
+//! verify
+fn main(){}
