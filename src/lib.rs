@@ -1,1 +1,9 @@
-//! Offline half.
+//! The offline half of runseal: formats, digests, rehash, metrics, grading,
+//! sealing and audit. No async runtime, no HTTP, no network socket.
+
+pub mod codes;
+pub mod digest;
+pub mod durable;
+pub mod finding;
+pub mod json;
+pub mod relpath;

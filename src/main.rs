@@ -1,2 +1,2 @@
 //! verify
-fn main(){}
+fn main() {}
