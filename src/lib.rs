@@ -4,6 +4,9 @@
 pub mod codes;
 pub mod digest;
 pub mod durable;
+pub mod event;
 pub mod finding;
 pub mod json;
 pub mod relpath;
+pub mod response;
+pub mod trace;

@@ -1,0 +1,436 @@
+//! The event log (`runseal.events/v1`): what happened, in the order it was
+//! noticed, in integer nanoseconds since the run's epoch.
+//!
+//! `events.jsonl` is one [`Header`] line and then one [`EventLine`] a line, with
+//! `seq` counting 1, 2, 3 … without a gap; the last event is
+//! [`Event::EndOfLog`], so a line that is missing anywhere shows. Nothing in the
+//! log is aggregated: every figure is derived from it afterwards.
+//!
+//! `t` is the stamp of the event on the run's monotonic clock. Events that came
+//! out of one socket read carry that read's stamp and `read` number, so `t` may
+//! run backwards between requests but never within one.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::digest::{Enc, Sha256Digest};
+
+/// Value of [`Header::format`].
+pub const FORMAT: &str = "runseal.events/v1";
+
+/// First line of the log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Header {
+    /// Always [`FORMAT`].
+    pub format: String,
+    /// The run.
+    pub run_id: String,
+    /// Hash of the run's nonce.
+    pub nonce_hash: Sha256Digest,
+    /// Wall clock at the epoch (t = 0), RFC 3339 in UTC. The only wall-clock
+    /// anchor of the run.
+    pub epoch: String,
+}
+
+/// A line of the log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct EventLine {
+    /// 1 for the first event, then without a gap.
+    pub seq: u64,
+    /// Nanoseconds since the run epoch.
+    pub t: u64,
+    /// What happened.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+/// States of a run, in order (DESIGN: path of a run).
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Fixing run id and nonce.
+    Declare,
+    /// Looking at the machine before touching anything.
+    Preflight,
+    /// Rehashing every checkpoint file on every replica.
+    Verify,
+    /// Starting the serving processes.
+    Launch,
+    /// Waiting for every rank and a canary answer.
+    Ready,
+    /// Declared warm-up requests.
+    Warm,
+    /// The measured requests.
+    Measure,
+    /// Reading logs and facts, re-stat of the weights.
+    Collect,
+    /// Ending our own processes.
+    Teardown,
+    /// Running the frozen scorer.
+    Grade,
+}
+
+impl State {
+    /// Lower-case name as written in the log.
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Declare => "declare",
+            State::Preflight => "preflight",
+            State::Verify => "verify",
+            State::Launch => "launch",
+            State::Ready => "ready",
+            State::Warm => "warm",
+            State::Measure => "measure",
+            State::Collect => "collect",
+            State::Teardown => "teardown",
+            State::Grade => "grade",
+        }
+    }
+}
+
+/// What a delta carried.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum DeltaKind {
+    /// Nothing generated: role only, empty or null text.
+    Empty,
+    /// Non-empty reasoning text.
+    Reasoning,
+    /// Non-empty final-content text.
+    Content,
+    /// Tool-call arguments: the delta's `tool_calls` array as canonical JSON.
+    Tool,
+}
+
+impl DeltaKind {
+    fn byte(self) -> u8 {
+        match self {
+            DeltaKind::Empty => 0,
+            DeltaKind::Reasoning => 1,
+            DeltaKind::Content => 2,
+            DeltaKind::Tool => 3,
+        }
+    }
+}
+
+/// Why reading a response ended.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum EndCause {
+    /// `[DONE]` was read.
+    Done,
+    /// The body ended cleanly (last chunk or content length reached).
+    Eof,
+    /// No connection could be made.
+    ConnectError,
+    /// The connection broke: reset, or closed inside a body.
+    IoError,
+    /// The peer did not speak HTTP.
+    Malformed,
+    /// The whole request took longer than allowed.
+    RequestTimeout,
+    /// No generated output within the time allowed.
+    FirstTokenTimeout,
+    /// Output stalled for longer than allowed.
+    StallTimeout,
+    /// We cancelled it: the run was ending.
+    Cancelled,
+}
+
+/// Something that happened. `req` numbers the attempts of a run from 0.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "e", rename_all = "snake_case")]
+pub enum Event {
+    /// Run id, nonce and commitment were fixed.
+    Declare {
+        /// Digest of plan.json.
+        plan_digest: Sha256Digest,
+        /// The nonce itself, 64 hex digits; prompts are derived from it.
+        nonce: String,
+        /// Digest of the suite's cases file.
+        case_set_digest: Sha256Digest,
+        /// Key that will sign.
+        keyid: String,
+        /// True when this run made the key.
+        key_made_by_run: bool,
+        /// True when the operator printed the commitment ahead of the run for
+        /// someone else to keep. The log cannot prove that anyone kept it.
+        announced: bool,
+    },
+    /// The run entered a state.
+    State {
+        /// The state.
+        state: State,
+    },
+    /// The run cannot succeed any more.
+    Failure {
+        /// State in which it happened.
+        state: State,
+        /// Kebab-case cause.
+        cause: String,
+        /// One sentence.
+        detail: String,
+    },
+    /// The run refuses to launch.
+    Refusal {
+        /// Kebab-case cause.
+        cause: String,
+        /// One sentence.
+        detail: String,
+    },
+    /// A signal asked the run to end.
+    Signal {
+        /// `SIGINT`, `SIGTERM`, or `SIGKILL` for a run closed later.
+        name: String,
+    },
+    /// Something may have touched the measurement.
+    Taint {
+        /// Kebab-case cause.
+        cause: String,
+        /// One sentence.
+        detail: String,
+        /// Attempts it touches; empty for all.
+        reqs: Vec<u32>,
+    },
+    /// A serving process was started by this run.
+    RankUp {
+        /// Replica whose weights it serves.
+        replica: String,
+        /// Process id.
+        pid: u32,
+        /// Start time in clock ticks since boot, which with the pid names a process.
+        start_ticks: u64,
+        /// Port it listens on; absent until it said so.
+        port: u16,
+    },
+    /// A serving process was looked at and was still the one started.
+    RankAlive {
+        /// Replica.
+        replica: String,
+        /// Process id.
+        pid: u32,
+        /// Start time in clock ticks since boot.
+        start_ticks: u64,
+    },
+    /// A serving process ended.
+    RankExit {
+        /// Replica.
+        replica: String,
+        /// Exit code, when it exited.
+        code: Option<i32>,
+        /// Signal number, when a signal ended it.
+        signal: Option<i32>,
+        /// True when teardown asked for it.
+        expected: bool,
+    },
+    /// A telemetry sample is missing.
+    Gap {
+        /// Node.
+        node: String,
+        /// Milliseconds since the last sample.
+        ms: u64,
+    },
+    /// A request is waiting for a client slot.
+    Queued {
+        /// Attempt number.
+        req: u32,
+        /// Case id, or `warmup`.
+        case: String,
+        /// Repetition, from 0.
+        rep: u32,
+        /// Attempt at this case and repetition, from 0.
+        attempt: u32,
+        /// Declared warm-up: never in a figure.
+        warmup: bool,
+        /// Name of the endpoint (for launched engines, of the replica).
+        endpoint: String,
+    },
+    /// Its body was built.
+    Body {
+        /// Attempt number.
+        req: u32,
+        /// Length in bytes.
+        len: u64,
+        /// [`body_digest`].
+        digest: Sha256Digest,
+    },
+    /// A TCP connection is being made.
+    ConnectStart {
+        /// Attempt number.
+        req: u32,
+    },
+    /// A connection is at hand.
+    Connected {
+        /// Attempt number.
+        req: u32,
+        /// It was kept alive from an earlier request.
+        reused: bool,
+    },
+    /// The first byte of the request is about to be written.
+    Send {
+        /// Attempt number.
+        req: u32,
+    },
+    /// The response head was read.
+    Headers {
+        /// Attempt number.
+        req: u32,
+        /// Read it came in.
+        read: u32,
+        /// HTTP status.
+        status: u16,
+        /// Content type is `text/event-stream`.
+        event_stream: bool,
+    },
+    /// A socket read returned bytes.
+    Read {
+        /// Attempt number.
+        req: u32,
+        /// Number of the read within the attempt, from 1.
+        read: u32,
+        /// Bytes returned.
+        bytes: u64,
+    },
+    /// A server-sent event with a choice was parsed.
+    Delta {
+        /// Attempt number.
+        req: u32,
+        /// Read that completed it.
+        read: u32,
+        /// Number of the server-sent event within the attempt, from 1. Two
+        /// deltas of one event (reasoning and content) share it.
+        ev: u32,
+        /// What it carried.
+        kind: DeltaKind,
+        /// Length of the text in bytes.
+        len: u64,
+        /// [`delta_digest`], 32 hex digits.
+        digest: String,
+    },
+    /// The server reported token usage.
+    Usage {
+        /// Attempt number.
+        req: u32,
+        /// Read that completed it.
+        read: u32,
+        /// `prompt_tokens`.
+        prompt: Option<u64>,
+        /// `completion_tokens`.
+        completion: Option<u64>,
+        /// Reasoning tokens, wherever the server puts them.
+        reasoning: Option<u64>,
+        /// `prompt_tokens_details.cached_tokens`.
+        cached: Option<u64>,
+    },
+    /// The server gave a finish reason.
+    Finish {
+        /// Attempt number.
+        req: u32,
+        /// Read that completed it.
+        read: u32,
+        /// As reported.
+        reason: String,
+    },
+    /// `[DONE]` was read.
+    Done {
+        /// Attempt number.
+        req: u32,
+        /// Read that completed it.
+        read: u32,
+    },
+    /// The server reported an error, in the stream or as the body of an error
+    /// response.
+    Error {
+        /// Attempt number.
+        req: u32,
+        /// Read that completed it.
+        read: u32,
+        /// Length of the text in bytes.
+        len: u64,
+        /// [`error_digest`], 32 hex digits.
+        digest: String,
+    },
+    /// Something unusual that is neither text nor an error.
+    Odd {
+        /// Attempt number.
+        req: u32,
+        /// Read that completed it.
+        read: u32,
+        /// What.
+        what: Oddity,
+    },
+    /// Reading the response ended.
+    End {
+        /// Attempt number.
+        req: u32,
+        /// Why.
+        cause: EndCause,
+    },
+    /// The log is complete.
+    EndOfLog {},
+}
+
+/// Unusual things in a stream, recorded and otherwise ignored.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Oddity {
+    /// A comment or ping line.
+    Comment,
+    /// An event of an unknown type, or data without `choices`.
+    NoChoices,
+    /// Data that is not JSON.
+    NotJson,
+    /// Bytes that are not UTF-8; that event's text is not used.
+    BadUtf8,
+    /// A choice after the finish reason.
+    AfterFinish,
+    /// Bytes after `[DONE]` in the same read.
+    AfterDone,
+    /// More than one choice in an event; only the first is used.
+    ManyChoices,
+}
+
+/// Salted digest of a request body.
+pub fn body_digest(salt: &[u8; 32], body: &[u8]) -> Sha256Digest {
+    Enc::new("body/v1").bytes(salt).bytes(body).finish()
+}
+
+/// Salted digest of one delta: the first 16 bytes, as 32 hex digits, of SHA-256
+/// over salt, event number, kind and text. Salted, because a single token can be
+/// guessed.
+pub fn delta_digest(salt: &[u8; 32], ev: u32, kind: DeltaKind, text: &[u8]) -> String {
+    let d = Enc::new("delta/v1")
+        .bytes(salt)
+        .u64(ev.into())
+        .bytes(&[kind.byte()])
+        .bytes(text)
+        .finish();
+    hex::encode(&d.0[..16])
+}
+
+/// Salted digest of an error text: the first 16 bytes as 32 hex digits.
+pub fn error_digest(salt: &[u8; 32], text: &[u8]) -> String {
+    let d = Enc::new("error/v1").bytes(salt).bytes(text).finish();
+    hex::encode(&d.0[..16])
+}
+
+/// Hash of the run nonce as it stands in every header.
+pub fn nonce_hash(nonce: &[u8; 32]) -> Sha256Digest {
+    Enc::new("nonce/v1").bytes(nonce).finish()
+}
+
+/// The line of one event, without the newline: compact JSON, fields in the order
+/// of the type.
+pub fn to_line(line: &EventLine) -> String {
+    // These types always serialise: string keys, integers and strings only.
+    serde_json::to_string(line).unwrap_or_default()
+}
