@@ -1,0 +1,3 @@
+//! Figures: exact arithmetic and the definitions of docs/metrics.md.
+
+pub mod exact;
