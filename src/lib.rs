@@ -7,3 +7,4 @@ pub mod durable;
 pub mod finding;
 pub mod json;
 pub mod relpath;
+pub mod weights;
