@@ -13,3 +13,4 @@ pub mod relpath;
 pub mod response;
 pub mod suite;
 pub mod trace;
+pub mod weights;
