@@ -4,6 +4,10 @@
 pub mod codes;
 pub mod digest;
 pub mod durable;
+pub mod envelope;
 pub mod finding;
 pub mod json;
+pub mod keys;
 pub mod relpath;
+pub mod scorer;
+pub mod statement;
