@@ -1,2 +1,2 @@
 //! attest
-fn main(){}
+fn main() {}
