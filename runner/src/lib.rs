@@ -1,1 +1,3 @@
 //! Live half.
+
+pub mod reference;
