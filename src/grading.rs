@@ -6,12 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
-
 use crate::bundle::files::GradeLine;
 use crate::plan::RunPlan;
 use crate::response::Response;
-use crate::scorer::{Grade, child::GradeItem};
+use crate::scorer::{Grade, GradeItem, GradeResult};
 use crate::suite::Suite;
 use crate::trace::{Trace, Traces, Transport};
 
@@ -79,14 +77,16 @@ pub fn items(
             if let Some(why) = not_gradable(attempt, response) {
                 return Err(why);
             }
-            let case = suite.case(attempt.case).ok_or("the case is not in the suite")?;
+            let case = suite
+                .case(attempt.case)
+                .ok_or("the case is not in the suite")?;
             let (Some(trace), Some(response)) = (attempt.trace, response) else {
                 return Err("the answer was not recorded".into());
             };
             let key = attempt.key();
             items.push(GradeItem {
                 key: key.clone(),
-                case: serde_json::to_value(case).unwrap_or(Value::Null),
+                case: serde_json::to_value(case).unwrap_or_default(),
                 answer: response.answer(trace),
             });
             Ok(key)
@@ -99,9 +99,11 @@ pub fn items(
 pub fn lines(
     attempts: &[Declared],
     slots: &[Result<String, String>],
-    results: &BTreeMap<String, Grade>,
+    results: &[GradeResult],
     responses: &BTreeMap<u32, Response>,
 ) -> Vec<GradeLine> {
+    let results: BTreeMap<&str, &Grade> =
+        results.iter().map(|r| (r.key.as_str(), &r.grade)).collect();
     attempts
         .iter()
         .zip(slots)
@@ -112,8 +114,8 @@ pub fn lines(
             let grade = match slot {
                 Err(why) => ungraded(why),
                 Ok(key) => results
-                    .get(key)
-                    .cloned()
+                    .get(key.as_str())
+                    .map(|g| (*g).clone())
                     .unwrap_or_else(|| ungraded("the scorer gave no result")),
             };
             let response = attempt.trace.and_then(|t| responses.get(&t.req));

@@ -64,5 +64,9 @@ pub fn validate(stem: &str, document: &Value) -> Result<(), Vec<String>> {
         .take(8)
         .map(|e| format!("{}: {e}", e.instance_path()))
         .collect();
-    if errors.is_empty() { Ok(()) } else { Err(errors) }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(errors)
+    }
 }

@@ -26,11 +26,7 @@ pub const CODES: &[Code] = &[
 ];
 
 /// Compares a signed statement with the record derived from the evidence.
-pub fn record(
-    signed: &RecordStatement,
-    derived: &RunRecord,
-    index: Sha256Digest,
-) -> Vec<Finding> {
+pub fn record(signed: &RecordStatement, derived: &RunRecord, index: Sha256Digest) -> Vec<Finding> {
     let mut out = Vec::new();
     let want = serde_json::to_value(subjects(derived, index)).unwrap_or_default();
     let have = serde_json::to_value(&signed.subject).unwrap_or_default();
@@ -57,7 +53,9 @@ fn finding(code: Code, path: &str, have: &Value, want: &Value) -> Finding {
 
 /// Which kind of claim a field is.
 fn code_of(path: &str) -> Code {
-    let starts = |p: &str| path == p || path.starts_with(&format!("{p}.")) || path.starts_with(&format!("{p}["));
+    let starts = |p: &str| {
+        path == p || path.starts_with(&format!("{p}.")) || path.starts_with(&format!("{p}["))
+    };
     let table = [
         ("run.status", Code::StatusNotReproduced),
         ("run.taints", Code::TaintNotReproduced),
@@ -83,7 +81,11 @@ fn differences(path: &str, a: &Value, b: &Value, report: &mut dyn FnMut(&str, &V
         (Value::Object(x), Value::Object(y)) => {
             let keys: std::collections::BTreeSet<&String> = x.keys().chain(y.keys()).collect();
             for key in keys {
-                let next = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                let next = if path.is_empty() {
+                    key.clone()
+                } else {
+                    format!("{path}.{key}")
+                };
                 let null = Value::Null;
                 let (l, r) = (x.get(key), y.get(key));
                 // A present null and an absent key are different documents.

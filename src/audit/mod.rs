@@ -8,8 +8,6 @@ mod compare;
 mod evidence;
 pub mod report;
 
-use std::collections::BTreeMap;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -24,12 +22,11 @@ use crate::finding::{Check, Finding, Outcome, Severity, all_good};
 use crate::keys::PublicKey;
 use crate::record::{PREDICATE_TYPE, RecordStatement, RunRecord, Stated, derive};
 use crate::schema;
-use crate::scorer::Grade;
-use crate::scorer::child::GradeItem;
+use crate::scorer::{GradeItem, GradeResult};
 use crate::statement::{PAYLOAD_TYPE, STATEMENT_TYPE};
 
 /// Runs the frozen scorer over items; `Err` says why it was not performed.
-pub type Grader<'a> = &'a dyn Fn(&[u8], &[GradeItem]) -> Result<BTreeMap<String, Grade>, String>;
+pub type Grader<'a> = &'a dyn Fn(&[u8], &[GradeItem]) -> Result<Vec<GradeResult>, String>;
 
 /// What the reader brings to an audit.
 pub struct Reader<'a> {
@@ -118,7 +115,14 @@ pub fn audit(path: &str, raw: &RawBundle, reader: &Reader) -> AuditReport {
         evidence::responses(&mut a, e);
         evidence::grades(&mut a, e, reader.grader);
     } else {
-        for name in ["run-identity", "suite", "weights", "requests", "responses", "grades"] {
+        for name in [
+            "run-identity",
+            "suite",
+            "weights",
+            "requests",
+            "responses",
+            "grades",
+        ] {
             a.skip(name, true, "the evidence could not be parsed");
         }
         a.grades = "not recomputed (the evidence could not be parsed)".into();
@@ -168,7 +172,11 @@ impl Audit {
             .findings
             .iter()
             .any(|f| f.severity == Severity::Error && codes.contains(&f.code));
-        let outcome = if failed { Outcome::Failed } else { Outcome::Passed };
+        let outcome = if failed {
+            Outcome::Failed
+        } else {
+            Outcome::Passed
+        };
         self.push(name, true, outcome);
     }
 
@@ -192,7 +200,10 @@ impl Audit {
             return Some((false, format!("{file} is withheld")));
         }
         if self.unopened.iter().any(|w| w == file) {
-            return Some((true, format!("{file} is here without the salt of its commitment")));
+            return Some((
+                true,
+                format!("{file} is here without the salt of its commitment"),
+            ));
         }
         None
     }
@@ -213,7 +224,11 @@ impl Audit {
                 self.findings.extend(findings);
                 self.close(
                     "envelope",
-                    &[Code::EnvelopeMalformed, Code::EnvelopeNotCanonical, Code::EnvelopesDiffer],
+                    &[
+                        Code::EnvelopeMalformed,
+                        Code::EnvelopeNotCanonical,
+                        Code::EnvelopesDiffer,
+                    ],
                 );
                 for name in &LATER[1..] {
                     self.skip(name, true, "the envelope could not be read");
@@ -222,11 +237,24 @@ impl Audit {
             }
         };
         self.push("envelope", true, Outcome::Passed);
-        let statement = envelopes.first().and_then(|e| self.statement(&e.payload_type, &e.payload));
-        self.close("statement", &[Code::StatementMalformed, Code::SchemaInvalid]);
+        let statement = envelopes
+            .first()
+            .and_then(|e| self.statement(&e.payload_type, &e.payload));
+        self.close(
+            "statement",
+            &[Code::StatementMalformed, Code::SchemaInvalid],
+        );
         let Some(statement) = statement else {
-            self.skip("signature", true, "the payload names no signer that could be read");
-            self.skip("signer-trusted", true, "the payload names no signer that could be read");
+            self.skip(
+                "signature",
+                true,
+                "the payload names no signer that could be read",
+            );
+            self.skip(
+                "signer-trusted",
+                true,
+                "the payload names no signer that could be read",
+            );
             return None;
         };
         let mut named = Vec::new();
@@ -239,10 +267,17 @@ impl Audit {
         let report = envelope::check_signers(&envelopes, &named, reader.trusted);
         self.findings.extend(report.findings);
         self.signers = report.valid.iter().map(PublicKey::fingerprint).collect();
-        self.close("signature", &[Code::SignatureInvalid, Code::SignerUnexpected]);
+        self.close(
+            "signature",
+            &[Code::SignatureInvalid, Code::SignerUnexpected],
+        );
         self.close("signer-trusted", &[Code::SignerNotTrusted]);
         if statement.predicate.provenance.key_origin == "this_run" {
-            self.add(Code::KeyMadeByRun, RECORD_FILE, "the run that it signs made the key");
+            self.add(
+                Code::KeyMadeByRun,
+                RECORD_FILE,
+                "the run that it signs made the key",
+            );
         }
         Some(statement)
     }
@@ -259,7 +294,11 @@ impl Audit {
         let value: Value = match crate::json::parse(payload) {
             Ok(v) if crate::json::canonical(&v) == payload => v,
             Ok(_) => {
-                self.add(Code::StatementMalformed, RECORD_FILE, "its payload is not in canonical form");
+                self.add(
+                    Code::StatementMalformed,
+                    RECORD_FILE,
+                    "its payload is not in canonical form",
+                );
                 return None;
             }
             Err(e) => {
@@ -272,7 +311,11 @@ impl Audit {
             self.add(
                 Code::StatementMalformed,
                 RECORD_FILE,
-                format!("it is a {:?} of type {:?}", kind("predicateType"), kind("_type")),
+                format!(
+                    "it is a {:?} of type {:?}",
+                    kind("predicateType"),
+                    kind("_type")
+                ),
             );
             return None;
         }
@@ -374,7 +417,7 @@ impl Audit {
         derived: Option<Box<RunRecord>>,
         figures: Vec<Figure>,
     ) -> AuditReport {
-        self.findings.sort_by(|a, b| b.severity.cmp(&a.severity));
+        self.findings.sort_by_key(|f| std::cmp::Reverse(f.severity));
         let trust_apart = |code: Code| code == Code::SignerNotTrusted;
         let rest: Vec<Finding> = self
             .findings

@@ -159,7 +159,11 @@ impl<'a> Parser<'a> {
 
     fn format(&mut self, name: &str, found: &str, want: &str) {
         if found != want {
-            self.bad(Code::EvidenceMalformed, name, format!("its format is {found:?}, not {want:?}"));
+            self.bad(
+                Code::EvidenceMalformed,
+                name,
+                format!("its format is {found:?}, not {want:?}"),
+            );
         }
     }
 
@@ -190,7 +194,11 @@ impl<'a> Parser<'a> {
                     name,
                     format!("line {} is not in canonical form", i + 2),
                 ),
-                Err(e) => self.bad(Code::EvidenceMalformed, name, format!("line {}: {e}", i + 2)),
+                Err(e) => self.bad(
+                    Code::EvidenceMalformed,
+                    name,
+                    format!("line {}: {e}", i + 2),
+                ),
             }
         }
         Some(out)
@@ -202,7 +210,11 @@ impl<'a> Parser<'a> {
         let plan = match RunPlan::parse(plan_bytes) {
             Ok(plan) if plan.to_bytes() == plan_bytes => plan,
             Ok(_) => {
-                self.bad(Code::EvidenceMalformed, "plan.json", "it is not in canonical form");
+                self.bad(
+                    Code::EvidenceMalformed,
+                    "plan.json",
+                    "it is not in canonical form",
+                );
                 return None;
             }
             Err(e) => {
@@ -235,7 +247,12 @@ impl<'a> Parser<'a> {
         let grades_bytes = self.bytes("grades.jsonl")?;
         let grades = self.lines("grades.jsonl", GRADES_FORMAT, &header, grades_bytes)?;
         let telemetry_bytes = self.bytes("telemetry.jsonl")?;
-        let telemetry = self.lines("telemetry.jsonl", TELEMETRY_FORMAT, &header, telemetry_bytes)?;
+        let telemetry = self.lines(
+            "telemetry.jsonl",
+            TELEMETRY_FORMAT,
+            &header,
+            telemetry_bytes,
+        )?;
         let responses = match self.optional("responses.jsonl") {
             None => None,
             Some(bytes) => Some(self.responses(bytes, &header)?),
@@ -277,7 +294,11 @@ impl<'a> Parser<'a> {
         let header: Header = match json::from_slice::<Header>(&first) {
             Ok(h) if json_bytes(&h) == first && h.format == event::FORMAT => h,
             _ => {
-                self.bad(Code::EventMalformed, NAME, "its first line is not a header in canonical form");
+                self.bad(
+                    Code::EventMalformed,
+                    NAME,
+                    "its first line is not a header in canonical form",
+                );
                 return None;
             }
         };
@@ -303,9 +324,16 @@ impl<'a> Parser<'a> {
                 format!("event {} stands where event {} should", e.seq, i + 1),
             );
         }
-        let ends = events.iter().filter(|e| e.event == Event::EndOfLog {}).count();
+        let ends = events
+            .iter()
+            .filter(|e| e.event == Event::EndOfLog {})
+            .count();
         if ends != 1 || events.last().is_none_or(|e| e.event != Event::EndOfLog {}) {
-            self.bad(Code::EventSequence, NAME, "it does not end with the one end_of_log event");
+            self.bad(
+                Code::EventSequence,
+                NAME,
+                "it does not end with the one end_of_log event",
+            );
         }
         Some((header, events))
     }
@@ -321,7 +349,11 @@ impl<'a> Parser<'a> {
                 Ok(m) if json_bytes(&m) == bytes => {
                     out.insert(checkpoint.role.clone(), m);
                 }
-                Ok(_) => self.bad(Code::EvidenceMalformed, &name, "it is not in canonical form"),
+                Ok(_) => self.bad(
+                    Code::EvidenceMalformed,
+                    &name,
+                    "it is not in canonical form",
+                ),
                 Err(e) => self.bad(Code::EvidenceMalformed, &name, e),
             }
         }
@@ -354,7 +386,11 @@ impl<'a> Parser<'a> {
                     report.nonce_hash.as_ref().unwrap_or(&zero),
                 );
                 if report.replica != replica.name || report.role != checkpoint.role {
-                    self.bad(Code::EvidenceMalformed, &name, "it names another replica or role");
+                    self.bad(
+                        Code::EvidenceMalformed,
+                        &name,
+                        "it names another replica or role",
+                    );
                 }
                 out.insert((replica.name.clone(), checkpoint.role.clone()), report);
             }
@@ -414,7 +450,11 @@ impl<'a> Parser<'a> {
         for line in lines {
             let req = line.req;
             if out.insert(req, line).is_some() {
-                self.bad(Code::ResponseMissing, NAME, format!("attempt {req} has two answers"));
+                self.bad(
+                    Code::ResponseMissing,
+                    NAME,
+                    format!("attempt {req} has two answers"),
+                );
             }
         }
         Some(out)

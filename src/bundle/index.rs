@@ -162,11 +162,15 @@ impl Index {
                     let found = Sha256Digest::of(bytes);
                     if bytes.len() as u64 != *size || found != *sha256 {
                         out.findings.push(
-                            Finding::new(Code::EvidenceAltered, name, "its bytes are not those of the index")
-                                .values(
-                                    format!("{sha256} ({size} bytes)"),
-                                    format!("{found} ({} bytes)", bytes.len()),
-                                ),
+                            Finding::new(
+                                Code::EvidenceAltered,
+                                name,
+                                "its bytes are not those of the index",
+                            )
+                            .values(
+                                format!("{sha256} ({size} bytes)"),
+                                format!("{found} ({} bytes)", bytes.len()),
+                            ),
                         );
                     }
                 }
@@ -195,8 +199,12 @@ impl Index {
                     let found = commitment(&salt, bytes);
                     if found != *want {
                         out.findings.push(
-                            Finding::new(Code::EvidenceAltered, name, "its bytes are not those committed to")
-                                .values(want, found),
+                            Finding::new(
+                                Code::EvidenceAltered,
+                                name,
+                                "its bytes are not those committed to",
+                            )
+                            .values(want, found),
                         );
                     }
                 }

@@ -16,7 +16,9 @@ pub const MAX_FILE: u64 = 4 << 30;
 
 /// A bundle's folder could not be read.
 #[derive(Debug, thiserror::Error)]
-#[error("could not read bundle {path}: {source} (hint: give the folder of one run, such as evidence/<run-id>)")]
+#[error(
+    "could not read bundle {path}: {source} (hint: give the folder of one run, such as evidence/<run-id>)"
+)]
 pub struct ReadError {
     /// What was being read.
     pub path: PathBuf,

@@ -5,6 +5,7 @@
 
 mod explain;
 mod output;
+mod record;
 mod weights;
 
 use std::path::Path;
@@ -28,12 +29,14 @@ struct Args {
 #[derive(Subcommand)]
 enum Command {
     Weights(weights::Args),
+    Record(record::Args),
     Explain(explain::Args),
 }
 
 fn dispatch(command: Command) -> anyhow::Result<Answer> {
     match command {
         Command::Weights(args) => weights::run(args),
+        Command::Record(args) => record::run(args),
         Command::Explain(args) => explain::run(args),
     }
 }
@@ -58,6 +61,13 @@ enum Format {
 
 /// Runs the program. Clap itself leaves with 2 on wrong usage.
 pub fn main() -> ExitCode {
+    // The frozen scorer runs in a child of this program (see scorer::child).
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|a| a == runseal::scorer::child::SUBCOMMAND)
+    {
+        return runseal::scorer::child::child_main();
+    }
     match dispatch(Args::parse().command) {
         Ok(Answer::Passed) => ExitCode::SUCCESS,
         Ok(Answer::Findings) => ExitCode::from(1),

@@ -61,27 +61,75 @@ pub fn serving(declared: &[Declared], grades: &[GradeLine]) -> Vec<Metric> {
         .collect();
     let n = declared.len();
 
-    let mut content_metric = time("first-content-median/v1", &content, 1, 2, n, "sent attempts with final content");
+    let mut content_metric = time(
+        "first-content-median/v1",
+        &content,
+        1,
+        2,
+        n,
+        "sent attempts with final content",
+    );
     if !flagged.is_empty() {
-        content_metric.note = Some(format!("{} attempts with think tags left out", flagged.len()));
+        content_metric.note = Some(format!(
+            "{} attempts with think tags left out",
+            flagged.len()
+        ));
     }
-    let mut p95 = time("request-duration-p95/v1", &durations, 95, 100, n, "sent attempts, failures included");
+    let mut p95 = time(
+        "request-duration-p95/v1",
+        &durations,
+        95,
+        100,
+        n,
+        "sent attempts, failures included",
+    );
     if p95.value.is_some() && durations.len() < STABLE_TAIL {
-        p95.note = Some(format!("unstable: n = {} is under {STABLE_TAIL}", durations.len()));
+        p95.note = Some(format!(
+            "unstable: n = {} is under {STABLE_TAIL}",
+            durations.len()
+        ));
     }
     vec![
         throughput(declared, &sent, batch),
         goodput(grades, batch),
-        time("first-generated-median/v1", &generated, 1, 2, n, "sent attempts with generated output"),
+        time(
+            "first-generated-median/v1",
+            &generated,
+            1,
+            2,
+            n,
+            "sent attempts with generated output",
+        ),
         content_metric,
-        time("request-duration-median/v1", &durations, 1, 2, n, "sent attempts, failures included"),
+        time(
+            "request-duration-median/v1",
+            &durations,
+            1,
+            2,
+            n,
+            "sent attempts, failures included",
+        ),
         p95,
-        time("chunk-interval-median/v1", &intervals, 1, 2, n, "intervals between generated-bearing events"),
+        time(
+            "chunk-interval-median/v1",
+            &intervals,
+            1,
+            2,
+            n,
+            "intervals between generated-bearing events",
+        ),
         chunks(&sent),
         tokens_per_chunk(&sent),
         batch_duration(&sent, batch),
         overlap(&sent),
-        time("connect-median/v1", &connects(&sent), 1, 2, n, "new connections"),
+        time(
+            "connect-median/v1",
+            &connects(&sent),
+            1,
+            2,
+            n,
+            "new connections",
+        ),
         time("queue-time-max/v1", &queue(&sent), 1, 1, n, "sent attempts"),
         time_per_output_token(),
     ]
@@ -94,7 +142,14 @@ fn batch(sent: &[Sent]) -> Option<u64> {
     Some(last.into_iter().max()? - first)
 }
 
-fn metric(id: &str, value: Option<String>, unit: &str, n: usize, estimator: &str, denominator: &str) -> Metric {
+fn metric(
+    id: &str,
+    value: Option<String>,
+    unit: &str,
+    n: usize,
+    estimator: &str,
+    denominator: &str,
+) -> Metric {
     Metric {
         id: id.into(),
         value,
@@ -119,7 +174,14 @@ fn time(id: &str, values: &[u64], num: u32, den: u32, declared: usize, of: &str)
         (1, 1) => "maximum",
         _ => "p95 (type 7)",
     };
-    let mut m = metric(id, value, "ms", values.len(), estimator, &format!("{of}; {declared} declared"));
+    let mut m = metric(
+        id,
+        value,
+        "ms",
+        values.len(),
+        estimator,
+        &format!("{of}; {declared} declared"),
+    );
     if m.value.is_none() {
         m.note = Some("no such value was observed".into());
     }
@@ -137,7 +199,10 @@ fn throughput(declared: &[Declared], sent: &[Sent], batch: Option<u64>) -> Metri
         .filter_map(|s| s.trace.completion_tokens())
         .map(u128::from)
         .sum();
-    let counted = sent.iter().filter(|s| s.trace.completion_tokens().is_some()).count();
+    let counted = sent
+        .iter()
+        .filter(|s| s.trace.completion_tokens().is_some())
+        .count();
     let mut m = metric(
         "completion-throughput/v1",
         None,
@@ -147,7 +212,9 @@ fn throughput(declared: &[Declared], sent: &[Sent], batch: Option<u64>) -> Metri
         "batch duration: first send to last end, failed requests included",
     );
     if lacking > 0 {
-        m.note = Some(format!("incomplete: {lacking} completed attempts without a token count"));
+        m.note = Some(format!(
+            "incomplete: {lacking} completed attempts without a token count"
+        ));
     } else if counted == 0 {
         m.note = Some("no attempt reported tokens".into());
     } else {
@@ -186,13 +253,26 @@ fn count_chunks(sent: &[Sent]) -> usize {
 
 fn chunks(sent: &[Sent]) -> Metric {
     let n = count_chunks(sent);
-    metric("chunks/v1", Some(n.to_string()), "chunks", sent.len(), "sum", "sent attempts")
+    metric(
+        "chunks/v1",
+        Some(n.to_string()),
+        "chunks",
+        sent.len(),
+        "sum",
+        "sent attempts",
+    )
 }
 
 fn tokens_per_chunk(sent: &[Sent]) -> Metric {
     // Only attempts that reported tokens, in numerator and denominator alike.
-    let counted = || sent.iter().filter(|s| s.trace.completion_tokens().is_some());
-    let tokens: u128 = counted().filter_map(|s| s.trace.completion_tokens()).map(u128::from).sum();
+    let counted = || {
+        sent.iter()
+            .filter(|s| s.trace.completion_tokens().is_some())
+    };
+    let tokens: u128 = counted()
+        .filter_map(|s| s.trace.completion_tokens())
+        .map(u128::from)
+        .sum();
     let chunks: usize = counted().map(|s| s.trace.chunks.len()).sum();
     let value = ratio(tokens, chunks as u128).map(|r| decimal(&r, 3));
     let mut m = metric(
@@ -210,8 +290,17 @@ fn tokens_per_chunk(sent: &[Sent]) -> Metric {
 }
 
 fn batch_duration(sent: &[Sent], batch: Option<u64>) -> Metric {
-    let value = batch.and_then(|b| ratio(b.into(), S)).map(|r| decimal(&r, 3));
-    let mut m = metric("batch-duration/v1", value, "s", sent.len(), "last end − first send", "sent attempts");
+    let value = batch
+        .and_then(|b| ratio(b.into(), S))
+        .map(|r| decimal(&r, 3));
+    let mut m = metric(
+        "batch-duration/v1",
+        value,
+        "s",
+        sent.len(),
+        "last end − first send",
+        "sent attempts",
+    );
     if m.value.is_none() {
         m.note = Some("nothing was sent, or an attempt has no end".into());
     }
@@ -233,7 +322,14 @@ fn overlap(sent: &[Sent]) -> Metric {
         open += step;
         most = most.max(open);
     }
-    metric("peak-overlap/v1", Some(most.to_string()), "requests", sent.len(), "maximum", "half-open client request spans")
+    metric(
+        "peak-overlap/v1",
+        Some(most.to_string()),
+        "requests",
+        sent.len(),
+        "maximum",
+        "half-open client request spans",
+    )
 }
 
 fn connects(sent: &[Sent]) -> Vec<u64> {
@@ -245,7 +341,13 @@ fn connects(sent: &[Sent]) -> Vec<u64> {
 
 fn queue(sent: &[Sent]) -> Vec<u64> {
     sent.iter()
-        .map(|s| s.trace.connect_start.or(s.trace.connected).unwrap_or(s.send) - s.trace.queued)
+        .map(|s| {
+            s.trace
+                .connect_start
+                .or(s.trace.connected)
+                .unwrap_or(s.send)
+                - s.trace.queued
+        })
         .collect()
 }
 
@@ -258,7 +360,9 @@ fn time_per_output_token() -> Metric {
         "(last generated − first generated) / (n − k1)",
         "attempts with continuous usage",
     );
-    m.note = Some("not measurable: the tokens in the first chunk are unknown without continuous usage".into());
+    m.note = Some(
+        "not measurable: the tokens in the first chunk are unknown without continuous usage".into(),
+    );
     m
 }
 
@@ -268,5 +372,9 @@ pub fn prompt_range(declared: &[Declared]) -> (Option<u64>, Option<u64>, u64) {
         .iter()
         .filter_map(|d| d.trace?.prompt_tokens())
         .collect();
-    (counts.iter().min().copied(), counts.iter().max().copied(), counts.len() as u64)
+    (
+        counts.iter().min().copied(),
+        counts.iter().max().copied(),
+        counts.len() as u64,
+    )
 }

@@ -56,7 +56,10 @@ fn rank_fault(evidence: &Evidence, replica: &str) -> Option<&'static str> {
             _ => return Some("weights-not-rechecked"),
         }
     }
-    match (&evidence.plan.engine.executable, evidence.image.observed.get(replica)) {
+    match (
+        &evidence.plan.engine.executable,
+        evidence.image.observed.get(replica),
+    ) {
         (Pin::Unpinned { .. }, _) => return Some("executable-unpinned"),
         (_, None) => return Some("executable-not-observed"),
         (Pin::Sha256(want), Some(found)) if want != found => return Some("executable-differs"),
@@ -109,7 +112,8 @@ fn lived(evidence: &Evidence, replica: &str) -> bool {
         } => r == replica && (*pid, *start_ticks) == ours,
         _ => false,
     };
-    let exit = |l: &EventLine| matches!(&l.event, Event::RankExit { replica: r, .. } if r == replica);
+    let exit =
+        |l: &EventLine| matches!(&l.event, Event::RankExit { replica: r, .. } if r == replica);
     let seq = |f: &dyn Fn(&EventLine) -> bool| evidence.events.iter().find(|l| f(l)).map(|l| l.seq);
     let ups = evidence.events.iter().filter(|l| up(l)).count();
     let last_end = evidence
@@ -119,9 +123,7 @@ fn lived(evidence: &Evidence, replica: &str) -> bool {
         .find(|l| matches!(l.event, Event::End { .. }))
         .map_or(0, |l| l.seq);
     match (seq(&up), seq(&alive)) {
-        (Some(u), Some(a)) => {
-            ups == 1 && u < a && last_end < a && seq(&exit).is_none_or(|x| a < x)
-        }
+        (Some(u), Some(a)) => ups == 1 && u < a && last_end < a && seq(&exit).is_none_or(|x| a < x),
         _ => false,
     }
 }
@@ -162,7 +164,11 @@ fn fault<'a>(
     let Some(endpoint) = endpoint else {
         return Some("endpoint-not-in-plan");
     };
-    if let Some(why) = endpoint.replicas.iter().find_map(|r| faults.get(r.as_str())) {
+    if let Some(why) = endpoint
+        .replicas
+        .iter()
+        .find_map(|r| faults.get(r.as_str()))
+    {
         return Some(why);
     }
     let touched = |t: &Taint| t.reqs.is_empty() || t.reqs.contains(&trace.req);

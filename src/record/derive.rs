@@ -108,13 +108,12 @@ fn model(evidence: &Evidence) -> Model {
         .iter()
         .map(|pin| {
             let manifest = evidence.manifests.get(&pin.role);
-            let files = manifest.map(|m| m.files.as_slice()).unwrap_or_default();
             CheckpointRecord {
                 role: pin.role.clone(),
                 name: pin.name.clone(),
                 manifest_root: pin.manifest_root,
-                files: files.len() as u64,
-                bytes: files.iter().map(|f| f.size).sum(),
+                files: manifest.map_or(0, |m| m.file_count() as u64),
+                bytes: manifest.map_or(0, |m| m.total_size()),
                 revision: pin.revision.clone(),
                 replicas: evidence
                     .plan
@@ -129,7 +128,9 @@ fn model(evidence: &Evidence) -> Model {
 }
 
 fn replica_record(evidence: &Evidence, replica: &str, node: &str, role: &str) -> ReplicaRecord {
-    let report = evidence.replicas.get(&(replica.to_owned(), role.to_owned()));
+    let report = evidence
+        .replicas
+        .get(&(replica.to_owned(), role.to_owned()));
     ReplicaRecord {
         replica: replica.to_owned(),
         node: node.to_owned(),
@@ -140,7 +141,9 @@ fn replica_record(evidence: &Evidence, replica: &str, node: &str, role: &str) ->
 }
 
 fn integrity(evidence: &Evidence, replica: &str, role: &str) -> Integrity {
-    let report = evidence.replicas.get(&(replica.to_owned(), role.to_owned()));
+    let report = evidence
+        .replicas
+        .get(&(replica.to_owned(), role.to_owned()));
     match (report, evidence.manifests.get(role)) {
         (Some(report), Some(manifest)) => derive_integrity(manifest, report),
         _ => Integrity::NotChecked {
@@ -152,7 +155,12 @@ fn integrity(evidence: &Evidence, replica: &str, role: &str) -> Integrity {
 fn runtime(evidence: &Evidence) -> Runtime {
     let plan = &evidence.plan;
     let equal = match plan.engine.executable {
-        Pin::Sha256(want) => evidence.image.observed.values().filter(|d| **d == want).count(),
+        Pin::Sha256(want) => evidence
+            .image
+            .observed
+            .values()
+            .filter(|d| **d == want)
+            .count(),
         Pin::Unpinned { .. } => 0,
     };
     let argv = plan
@@ -160,9 +168,13 @@ fn runtime(evidence: &Evidence) -> Runtime {
         .argv
         .iter()
         .fold(Enc::new("argv/v1"), |enc, a| enc.bytes(a.as_bytes()));
-    let env = plan.engine.env.iter().fold(Enc::new("env/v1"), |enc, (k, v)| {
-        enc.bytes(k.as_bytes()).bytes(v.as_bytes())
-    });
+    let env = plan
+        .engine
+        .env
+        .iter()
+        .fold(Enc::new("env/v1"), |enc, (k, v)| {
+            enc.bytes(k.as_bytes()).bytes(v.as_bytes())
+        });
     let ranks: Vec<String> = plan
         .endpoints
         .iter()
@@ -171,7 +183,10 @@ fn runtime(evidence: &Evidence) -> Runtime {
     Runtime {
         engine: plan.engine.recipe.clone(),
         version: common(evidence, |doc| {
-            doc.get("/version")?.get("version")?.as_str().map(str::to_owned)
+            doc.get("/version")?
+                .get("version")?
+                .as_str()
+                .map(str::to_owned)
         }),
         image_kind: evidence.image.kind.clone(),
         image: plan.engine.executable.clone(),
@@ -181,7 +196,9 @@ fn runtime(evidence: &Evidence) -> Runtime {
         env_digest: env.finish(),
         layout: ranks.join(" "),
         context_limit_tokens: common(evidence, |doc| {
-            doc.get("/v1/models")?.pointer("/data/0/max_model_len")?.as_u64()
+            doc.get("/v1/models")?
+                .pointer("/data/0/max_model_len")?
+                .as_u64()
         }),
     }
 }
@@ -225,7 +242,10 @@ fn requests(evidence: &Evidence, declared: &[Declared]) -> Requests {
     let plan = &evidence.plan;
     let reasoning = declared
         .iter()
-        .filter(|d| d.trace.is_some_and(|t| t.text_len(DeltaKind::Reasoning) > 0))
+        .filter(|d| {
+            d.trace
+                .is_some_and(|t| t.text_len(DeltaKind::Reasoning) > 0)
+        })
         .count();
     Requests {
         temperature: plan.requests.temperature.clone(),
@@ -278,11 +298,15 @@ fn cold_proof(limit: u64, declared: &[Declared]) -> CacheProof {
     let reports: Vec<u64> = answered.iter().filter_map(|t| t.usage?.cached).collect();
     let silent = answered.len() - reports.len();
     if silent > 0 {
-        return refused(format!("{silent} answers came without a cached-token report"));
+        return refused(format!(
+            "{silent} answers came without a cached-token report"
+        ));
     }
     let most = reports.iter().copied().max().unwrap_or(0);
     if most > limit {
-        return refused(format!("{most} cached tokens were reported, over the limit of {limit}"));
+        return refused(format!(
+            "{most} cached tokens were reported, over the limit of {limit}"
+        ));
     }
     CacheProof::Proven {
         n: reports.len() as u64,
@@ -387,20 +411,23 @@ fn integrity_counts(evidence: &Evidence) -> IntegrityCounts {
     };
     let unchanged = |replica: &str| {
         roles().all(|role| {
-            let report = evidence.replicas.get(&(replica.to_owned(), role.to_owned()));
+            let report = evidence
+                .replicas
+                .get(&(replica.to_owned(), role.to_owned()));
             attribution::after_state(report) == "unchanged"
         })
     };
-    let count = |f: &dyn Fn(&str) -> bool| plan.replicas.iter().filter(|r| f(&r.name)).count() as u64;
+    let count =
+        |f: &dyn Fn(&str) -> bool| plan.replicas.iter().filter(|r| f(&r.name)).count() as u64;
     let distinct = roles()
         .map(|role| {
             let reports: Vec<_> = evidence
                 .replicas
                 .iter()
                 .filter(|((_, r), _)| r == role)
-                .map(|(_, report)| report.clone())
+                .map(|(_, report)| report)
                 .collect();
-            agree(&reports).distinct as u64
+            agree(&reports).replicas as u64
         })
         .min()
         .unwrap_or(0);
@@ -440,7 +467,10 @@ fn conditions(evidence: &Evidence) -> Conditions {
         ("temperature", plan.requests.temperature.clone()),
         ("seed", plan.requests.seed.to_string()),
         ("max_tokens", plan.requests.max_tokens.to_string()),
-        ("extra", String::from_utf8_lossy(&json::canonical(&extra)).into_owned()),
+        (
+            "extra",
+            String::from_utf8_lossy(&json::canonical(&extra)).into_owned(),
+        ),
         (
             "reasoning_effort",
             plan.requests.reasoning_effort.clone().unwrap_or_default(),

@@ -174,7 +174,9 @@ pub fn text(limitation: &Limitation, lang: Lang) -> String {
     limitation
         .params
         .iter()
-        .fold((*template).to_owned(), |text, (k, v)| text.replace(&format!("{{{k}}}"), v))
+        .fold((*template).to_owned(), |text, (k, v)| {
+            text.replace(&format!("{{{k}}}"), v)
+        })
 }
 
 /// Counts that the rules need beyond the record itself.
@@ -272,7 +274,10 @@ fn outcome(record: &RunRecord, declared: u64, out: &mut Rules) {
     let of = |n: u64| [("n", n.to_string()), ("declared", declared.to_string())];
     for (code, n) in [
         ("attribution-incomplete", record.attribution.unverified),
-        ("attempts-lost", declared - record.transport.completed.min(declared)),
+        (
+            "attempts-lost",
+            declared - record.transport.completed.min(declared),
+        ),
         ("grades-missing", record.grades.ungraded),
     ] {
         if n > 0 {

@@ -32,7 +32,9 @@ pub fn status(events: &[EventLine], declared: &[Declared]) -> Status {
         _ => None,
     });
     let signal = find(|e| match e {
-        Event::Signal { name } => Some(Status::Aborted { cause: name.clone() }),
+        Event::Signal { name } => Some(Status::Aborted {
+            cause: name.clone(),
+        }),
         _ => None,
     });
     let failure = find(|e| match e {
@@ -70,7 +72,10 @@ pub fn status(events: &[EventLine], declared: &[Declared]) -> Status {
     if missing > 0 {
         return failed(
             "cases-not-attempted",
-            format!("{missing} of {} declared attempts were never sent", declared.len()),
+            format!(
+                "{missing} of {} declared attempts were never sent",
+                declared.len()
+            ),
         );
     }
     let died = events.iter().find_map(|l| match &l.event {
@@ -82,7 +87,10 @@ pub fn status(events: &[EventLine], declared: &[Declared]) -> Status {
         _ => None,
     });
     if let Some(replica) = died {
-        return failed("rank-died", format!("the engine of {replica} ended by itself"));
+        return failed(
+            "rank-died",
+            format!("the engine of {replica} ended by itself"),
+        );
     }
     Status::Completed
 }
