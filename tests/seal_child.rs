@@ -215,6 +215,18 @@ fn hostile_answers_are_graded_or_ungraded_and_kill_nothing() {
 }
 
 #[test]
+fn one_large_case_after_another_fits() {
+    // Each is far larger in memory than as text; the child holds one at a time.
+    let objects: Vec<_> = (0..99_000).map(|_| json!({"a": {}})).collect();
+    let items: Vec<_> = (0..8)
+        .map(|i| item(&i.to_string(), json!({ "o": objects }), ""))
+        .collect();
+    for result in run("size(case.o) == 99000", &items, &limits()).unwrap() {
+        assert_eq!(result.grade, Grade::Pass);
+    }
+}
+
+#[test]
 fn a_scorer_outside_the_dialect_grades_nothing() {
     let items = [item("a", json!({}), "")];
     match run("answer.content.matches('a')", &items, &limits()) {
@@ -369,16 +381,24 @@ fn without_limits_nothing_is_graded() {
 
 #[test]
 fn the_protocol_is_lines_and_a_broken_request_is_an_error() {
-    let request = json!({"scorer": scorer("answer.content == case.e"), "items": [
-        {"case": {"e": "x"}, "answer": {"content": "x", "reasoning": "", "finish_reason": null, "tool_calls": []}},
-    ]});
+    let head = json!({"scorer": scorer("answer.content == case.e")});
+    let item = json!({"case": {"e": "x"}, "answer":
+        {"content": "x", "reasoning": "", "finish_reason": null, "tool_calls": []}});
+    let request = format!("{head}\n{item}\n");
     let mut out = Vec::new();
-    serve(&mut request.to_string().as_bytes(), &mut out).unwrap();
+    serve(&mut request.as_bytes(), &mut out).unwrap();
     assert_eq!(
         String::from_utf8(out).unwrap(),
         "{\"ready\":true}\n{\"item\":{\"grade\":\"pass\"}}\n{\"done\":1}\n"
     );
-    for bad in ["", "{}", "null", "[[[["] {
+    for bad in [
+        "",
+        "{}",
+        "null",
+        "[[[[",
+        &format!("{head}\n{{}}\n"),
+        &format!("{head}\n\n"),
+    ] {
         assert!(
             serve(&mut bad.as_bytes(), &mut io::sink()).is_err(),
             "{bad:?}"
