@@ -3,16 +3,17 @@
 //! The parent starts its own executable with a hidden subcommand, in an empty
 //! environment, and the two limits as last arguments. The child first limits
 //! itself (address space, CPU time, no file writes, few descriptors, no core
-//! dump), then reads one JSON request from stdin: the scorer's text and items.
-//! It answers in JSON lines: `{"ready":true}` or `{"refused":...}`, then one line
-//! per item, in order and flushed, then `{"done":n}`.
+//! dump), then reads JSON lines from stdin: `{"scorer":...}`, then one item per
+//! line, so that it never holds more than one. It answers in JSON lines as well:
+//! `{"ready":true}` or `{"refused":...}`, then one line per item, in order and
+//! flushed, then `{"done":n}`.
 //!
 //! When a child dies, the lines it wrote still count. The item it died over is
 //! tried once more in a child of its own, since an earlier item may have used up
 //! the limits; when that child dies too, this item alone is `ungraded`. After
 //! [`ChildLimits::max_deaths`] such items the rest is not tried.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
@@ -80,22 +81,15 @@ pub enum NotGraded {
     Child(String),
 }
 
-#[derive(Serialize)]
-struct RequestOut<'a> {
-    scorer: &'a str,
-    items: Vec<ItemOut<'a>>,
+#[derive(Serialize, Deserialize)]
+struct Head<'a> {
+    scorer: std::borrow::Cow<'a, str>,
 }
 
 #[derive(Serialize)]
 struct ItemOut<'a> {
     case: &'a Value,
     answer: &'a Answer,
-}
-
-#[derive(Deserialize)]
-struct RequestIn {
-    scorer: String,
-    items: Vec<ItemIn>,
 }
 
 #[derive(Deserialize)]
@@ -228,15 +222,18 @@ struct Reply {
 
 impl Start<'_> {
     fn run(&self, batch: &[&GradeItem]) -> Result<Reply, NotGraded> {
-        let request = serde_json::to_vec(&RequestOut {
-            scorer: self.scorer,
-            items: batch
-                .iter()
-                .map(|i| ItemOut {
-                    case: &i.case,
-                    answer: &i.answer,
-                })
-                .collect(),
+        let mut request = Vec::new();
+        put(
+            &mut request,
+            &Head {
+                scorer: self.scorer.into(),
+            },
+        )
+        .and_then(|()| {
+            batch.iter().try_for_each(|item| {
+                let (case, answer) = (&item.case, &item.answer);
+                put(&mut request, &ItemOut { case, answer })
+            })
         })
         .map_err(|e| NotGraded::Child(format!("could not be asked: {e}")))?;
         let child = Command::new(self.exe)
@@ -448,27 +445,32 @@ fn limit_self(memory: u64, cpu: u64) -> io::Result<()> {
 }
 
 /// Serves one request; pure but for the two streams.
-pub fn serve(input: &mut impl Read, output: &mut impl Write) -> io::Result<()> {
-    let mut request = Vec::new();
-    input.read_to_end(&mut request)?;
-    let request: RequestIn = serde_json::from_slice(&request)?;
-    let compiled = Scorer::parse(request.scorer.as_bytes()).and_then(|s| Compiled::new(&s));
+pub fn serve(input: &mut impl BufRead, output: &mut impl Write) -> io::Result<()> {
+    let mut line = Vec::new();
+    input.read_until(b'\n', &mut line)?;
+    let head: Head = serde_json::from_slice(&line)?;
+    let compiled = Scorer::parse(head.scorer.as_bytes()).and_then(|s| Compiled::new(&s));
     let compiled = match compiled {
         Ok(compiled) => compiled,
         Err(e) => return put(output, &Line::Refused(e.to_string())),
     };
     put(output, &Line::Ready(true))?;
-    let n = request.items.len();
-    for item in request.items {
+    let mut n = 0;
+    loop {
+        line.clear();
+        if input.read_until(b'\n', &mut line)? == 0 {
+            return put(output, &Line::Done(n));
+        }
+        let item: ItemIn = serde_json::from_slice(&line)?;
         put(
             output,
             &Line::Item(compiled.grade(&item.case, &item.answer)),
         )?;
+        n += 1;
     }
-    put(output, &Line::Done(n))
 }
 
-fn put(output: &mut impl Write, line: &Line) -> io::Result<()> {
+fn put(output: &mut impl Write, line: &impl Serialize) -> io::Result<()> {
     let mut bytes = serde_json::to_vec(line)?;
     bytes.push(b'\n');
     output.write_all(&bytes)?;
