@@ -224,16 +224,19 @@ mod tests {
 
         let folder = Folder::open(&root).unwrap();
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let ways: [&dyn Fn(&str) -> io::Result<File>; 2] =
-            [&|p| folder.open_file(&path(p)), &|p| {
-                Ok(open_stepwise(folder.fd.as_fd(), &path(p), flags)?.into())
-            }];
+        let stepwise = |p: &RelPath| Ok(open_stepwise(folder.fd.as_fd(), p, flags)?.into());
+        let at_once = |p: &RelPath| folder.open_file(p);
+        type Open<'a> = &'a dyn Fn(&RelPath) -> io::Result<File>;
+        let ways: [Open; 2] = [&at_once, &stepwise];
         for open in ways {
             let mut text = String::new();
-            open("a/b/file").unwrap().read_to_string(&mut text).unwrap();
+            open(&path("a/b/file"))
+                .unwrap()
+                .read_to_string(&mut text)
+                .unwrap();
             assert_eq!(text, "inside");
             for refused in ["out", "in", "folder/file", "nothing"] {
-                assert!(open(refused).is_err(), "{refused}");
+                assert!(open(&path(refused)).is_err(), "{refused}");
             }
         }
     }

@@ -190,7 +190,7 @@ struct SteadyFile {
 
 impl SteadyFile {
     fn open(folder: &Folder, path: &RelPath, listed: FileStat) -> Result<Self, Problem> {
-        let file = folder.open_file(path).map_err(|e| could_not_read(&e))?;
+        let file = folder.open_file(path).map_err(|e| not_opened(&e))?;
         let this = Self {
             file,
             listed,
@@ -233,6 +233,17 @@ impl SteadyFile {
         } else {
             Err(changed(&format!("{} changed", what.join(", "))))
         }
+    }
+}
+
+/// It was a file when it was listed. Gone, or a link, or a socket by now: that is
+/// a change and not a matter of permissions.
+fn not_opened(e: &io::Error) -> Problem {
+    use rustix::io::Errno;
+    let gone = [Errno::NOENT, Errno::LOOP, Errno::NXIO, Errno::NOTDIR];
+    match e.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(errno) if gone.contains(&errno) => changed(&format!("it was replaced: {e}")),
+        _ => could_not_read(e),
     }
 }
 
