@@ -4,9 +4,9 @@
 //! counts as a completion token, `max_tokens` defaults to the room that is left, too large
 //! a `max_tokens` is refused instead of cut. Two defaults are our own: a missing
 //! `temperature` is 0 and a missing `seed` is 0, so that a request that says nothing is
-//! reproducible. Fields that are not listed in [`ChatRequest`]'s source are ignored, as
-//! servers of this dialect do; `n` above 1 is refused, because ignoring it would answer
-//! another question.
+//! reproducible. Fields that this module does not name are ignored, as servers of this
+//! dialect do (`top_p` and `top_k` among them: sampling is over all tokens); `n` above 1 is
+//! refused, because ignoring it would answer another question.
 
 use hyper::StatusCode;
 use serde::Deserialize;

@@ -122,17 +122,17 @@ fn open_shards(folder: &Path, index_path: &Path) -> Result<Vec<SafetensorsFile>,
     };
     let mut by_file: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (tensor, file) in &map {
+        // A shard is a sibling of its index; anything else would read outside the folder
+        // that was rehashed.
+        if !file.ends_with(".safetensors") || file.contains(['/', '\\']) {
+            return Err(fault(format!(
+                "{file:?} is not the name of a safetensors file in this folder"
+            )));
+        }
         by_file.entry(file).or_default().push(tensor);
     }
     let mut files = Vec::with_capacity(by_file.len());
     for (name, tensors) in by_file {
-        // A shard is a sibling of its index; anything else would read outside the folder
-        // that was rehashed.
-        if !name.ends_with(".safetensors") || name.contains(['/', '\\']) {
-            return Err(fault(format!(
-                "{name:?} is not the name of a safetensors file in this folder"
-            )));
-        }
         let file = SafetensorsFile::open(&folder.join(name))?;
         if let Some(tensor) = tensors
             .iter()
