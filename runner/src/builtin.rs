@@ -84,7 +84,10 @@ pub fn create_replica(dir: &Path) -> Result<bool, WriteError> {
         return Ok(false);
     }
     // Written beside and renamed, so that a half-made copy never has the name.
-    let parent = dir.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent = dir
+        .parent()
+        .filter(|p| !p.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     durable::create_dir_all(parent)?;
     let io = |source| WriteError::Io {
         path: dir.to_owned(),
@@ -97,8 +100,11 @@ pub fn create_replica(dir: &Path) -> Result<bool, WriteError> {
     for (name, bytes) in CHECKPOINT_FILES {
         durable::write(&temp.path().join(name), bytes, WriteOptions::default())?;
     }
-    std::fs::set_permissions(temp.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
-        .map_err(io)?;
+    std::fs::set_permissions(
+        temp.path(),
+        std::os::unix::fs::PermissionsExt::from_mode(0o755),
+    )
+    .map_err(io)?;
     std::fs::rename(temp.path(), dir).map_err(io)?;
     // The folder now has its name and must not be removed with the guard.
     let _ = temp.keep();

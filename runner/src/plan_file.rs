@@ -157,10 +157,14 @@ pub struct Resolved {
 /// Reads a plan and pins everything it names.
 pub fn resolve(source: &Source, executable: &Path) -> anyhow::Result<Resolved> {
     let text = source.text()?;
-    let file: PlanFile = toml::from_str(&text)
-        .map_err(|e| anyhow::anyhow!("{}: {e}", source.describe()))?;
+    let file: PlanFile =
+        toml::from_str(&text).map_err(|e| anyhow::anyhow!("{}: {e}", source.describe()))?;
     if file.format != "runseal.attest/v1" {
-        bail!("{}: unknown format {:?} (hint: runseal.attest/v1)", source.describe(), file.format);
+        bail!(
+            "{}: unknown format {:?} (hint: runseal.attest/v1)",
+            source.describe(),
+            file.format
+        );
     }
     let folder = source.folder();
     let suite_files = suite_files(&file.suite, &folder)?;
@@ -203,7 +207,10 @@ pub fn resolve(source: &Source, executable: &Path) -> anyhow::Result<Resolved> {
     for r in &replicas {
         let known = |role: &String| checkpoints.iter().any(|c| c.role == *role);
         if let Some(key) = r.paths.keys().find(|k| !known(k)) {
-            bail!("replica {}: {key:?} is neither a setting nor a checkpoint role", r.name);
+            bail!(
+                "replica {}: {key:?} is neither a setting nor a checkpoint role",
+                r.name
+            );
         }
     }
     let endpoints = if file.endpoint.is_empty() {
@@ -297,7 +304,10 @@ fn suite_files(name: &str, folder: &Path) -> anyhow::Result<SuiteFiles> {
 
 fn engine(entry: EngineEntry, model: &str, executable: &Path) -> anyhow::Result<EnginePlan> {
     if entry.recipe != "reference" {
-        bail!("unknown engine recipe {:?} (hint: this version launches \"reference\")", entry.recipe);
+        bail!(
+            "unknown engine recipe {:?} (hint: this version launches \"reference\")",
+            entry.recipe
+        );
     }
     let bytes = std::fs::read(executable)
         .with_context(|| format!("could not read {} to pin it", executable.display()))?;

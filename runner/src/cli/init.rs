@@ -22,7 +22,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         replace: args.force,
         private: false,
     };
-    durable::write(Path::new(plan_file::FILE), builtin::PLAN.as_bytes(), options)?;
+    durable::write(
+        Path::new(plan_file::FILE),
+        builtin::PLAN.as_bytes(),
+        options,
+    )?;
     let key = keys::load_or_make(None)?;
     print(&format!(
         "plan         ./{}\nkey          ./{} ({})\nfingerprint  {}\nNext: attest plan show, then attest run\n",

@@ -24,8 +24,13 @@ pub struct Loaded {
 
 /// The public key's path that belongs to a secret key's.
 pub fn public_path(secret: &Path) -> PathBuf {
-    let name = secret.file_name().and_then(|n| n.to_str()).unwrap_or("attest.key.pem");
-    let stem = name.strip_suffix(".key.pem").or_else(|| name.strip_suffix(".pem"));
+    let name = secret
+        .file_name()
+        .and_then(|n| n.to_str())
+        .unwrap_or("attest.key.pem");
+    let stem = name
+        .strip_suffix(".key.pem")
+        .or_else(|| name.strip_suffix(".pem"));
     secret.with_file_name(format!("{}.pub.pem", stem.unwrap_or(name)))
 }
 
@@ -65,7 +70,10 @@ pub fn make(secret: &Path, public: &Path) -> anyhow::Result<SigningKey> {
 
 /// A secret that git tracks is everybody's secret.
 fn refuse_tracked(secret: &Path) -> anyhow::Result<()> {
-    let folder = secret.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = secret
+        .parent()
+        .filter(|p| !p.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     let Some(name) = secret.file_name() else {
         return Ok(());
     };

@@ -64,7 +64,10 @@ enum Format {
 /// Runs the program. Clap itself leaves with 2 on wrong usage.
 pub fn main() -> ExitCode {
     // The frozen scorer runs in a child of this program (see scorer::child).
-    if std::env::args_os().nth(1).is_some_and(|a| a == runseal::scorer::child::SUBCOMMAND) {
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|a| a == runseal::scorer::child::SUBCOMMAND)
+    {
         return runseal::scorer::child::child_main();
     }
     match dispatch(Args::parse().command) {

@@ -55,7 +55,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         pin(&plan.engine.executable)
     ));
     for c in &plan.checkpoints {
-        out.push_str(&format!("checkpoint   {} {} root {}\n", c.role, c.name, c.manifest_root));
+        out.push_str(&format!(
+            "checkpoint   {} {} root {}\n",
+            c.role, c.name, c.manifest_root
+        ));
     }
     out.push_str(&format!(
         "requests     model {}, temperature {}, seed {}, cap {} tokens\nload         closed loop, {} at a time, {} repetition(s), {} attempts\ncache        {}\n",
@@ -71,7 +74,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     out.push_str("launch, in this order, each with exactly this environment:\n");
     for r in &plan.replicas {
         out.push_str(&format!("  {} on {} from {:?}\n", r.name, r.node, r.paths));
-        out.push_str(&format!("    {}\n", plan.argv(r, &exe.display().to_string(), "0").join(" ")));
+        out.push_str(&format!(
+            "    {}\n",
+            plan.argv(r, &exe.display().to_string(), "0").join(" ")
+        ));
         out.push_str(&format!("    env {:?}\n", plan.engine.env));
     }
     print(&out)?;

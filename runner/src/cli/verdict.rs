@@ -20,15 +20,32 @@ pub fn ratio(text: &str) -> Result<Ratio, String> {
     let (num, den) = match (text.split_once('/'), text.split_once('.')) {
         (Some((n, d)), _) => (n.parse().map_err(|_| bad())?, d.parse().map_err(|_| bad())?),
         (None, Some((w, f))) => {
-            let digits = u32::try_from(f.len()).ok().filter(|n| *n <= 9).ok_or_else(bad)?;
+            let digits = u32::try_from(f.len())
+                .ok()
+                .filter(|n| *n <= 9)
+                .ok_or_else(bad)?;
             let den = 10u64.pow(digits);
-            let whole: u64 = if w.is_empty() { 0 } else { w.parse().map_err(|_| bad())? };
+            let whole: u64 = if w.is_empty() {
+                0
+            } else {
+                w.parse().map_err(|_| bad())?
+            };
             let part: u64 = f.parse().map_err(|_| bad())?;
-            (whole.checked_mul(den).and_then(|w| w.checked_add(part)).ok_or_else(bad)?, den)
+            (
+                whole
+                    .checked_mul(den)
+                    .and_then(|w| w.checked_add(part))
+                    .ok_or_else(bad)?,
+                den,
+            )
         }
         (None, None) => (text.parse().map_err(|_| bad())?, 1),
     };
-    if den == 0 || num > den { Err(bad()) } else { Ok((num, den)) }
+    if den == 0 || num > den {
+        Err(bad())
+    } else {
+        Ok((num, den))
+    }
 }
 
 /// The run's own audit can establish consistency, never the signer.

@@ -24,7 +24,11 @@ pub struct BundleDir {
 
 impl BundleDir {
     /// Makes the folder, which must not exist.
-    pub fn create(parent: &Path, run_id: &str, nonce_hash: Sha256Digest) -> Result<Self, WriteError> {
+    pub fn create(
+        parent: &Path,
+        run_id: &str,
+        nonce_hash: Sha256Digest,
+    ) -> Result<Self, WriteError> {
         durable::create_dir_all(parent)?;
         let path = parent.join(run_id);
         std::fs::create_dir(&path).map_err(|source| {

@@ -20,7 +20,12 @@ use super::finish::{self, Finished};
 pub fn close(path: &Path, key: &SigningKey, tool: Tool, exe: &Path) -> anyhow::Result<Finished> {
     let file = |name: &str| {
         let p = path.join(name);
-        std::fs::read(&p).with_context(|| format!("could not read {} (hint: give a bundle's folder)", p.display()))
+        std::fs::read(&p).with_context(|| {
+            format!(
+                "could not read {} (hint: give a bundle's folder)",
+                p.display()
+            )
+        })
     };
     let events = file("events.jsonl")?;
     let first = events.split(|b| *b == b'\n').next().unwrap_or_default();
@@ -61,7 +66,10 @@ fn check_key(lines: &[EventLine], key: &SigningKey) -> anyhow::Result<()> {
     match declared {
         None => bail!("the log ends before the run was declared; there is nothing to close"),
         Some(id) if id != key.keyid() => {
-            bail!("the run declared key {id}, and this is {} (hint: --key)", key.keyid())
+            bail!(
+                "the run declared key {id}, and this is {} (hint: --key)",
+                key.keyid()
+            )
         }
         Some(_) => Ok(()),
     }

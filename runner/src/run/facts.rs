@@ -16,7 +16,11 @@ pub fn local() -> NodeFacts {
     let text = |c: &std::ffi::CStr| c.to_string_lossy().into_owned();
     NodeFacts {
         at: now_text(),
-        kernel: Some(format!("{} {}", text(uname.sysname()), text(uname.release()))),
+        kernel: Some(format!(
+            "{} {}",
+            text(uname.sysname()),
+            text(uname.release())
+        )),
         os: read("/etc/os-release").and_then(|t| os_name(&t)),
         arch: text(uname.machine()),
         cpu_model: read("/proc/cpuinfo").and_then(|t| cpu_model(&t)),
@@ -66,7 +70,9 @@ pub fn meminfo(name: &str) -> Option<u64> {
 }
 
 fn parse_meminfo(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?;
+    let line = text
+        .lines()
+        .find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
@@ -127,7 +133,10 @@ mod tests {
             Some("implementer 0x41 part 0xd85")
         );
         assert_eq!(cpu_model("processor: 0\n"), None);
-        assert_eq!(os_name("ID=x\nPRETTY_NAME=\"X 1\"\n").as_deref(), Some("X 1"));
+        assert_eq!(
+            os_name("ID=x\nPRETTY_NAME=\"X 1\"\n").as_deref(),
+            Some("X 1")
+        );
     }
 
     #[test]

@@ -48,19 +48,23 @@ pub struct Grading {
 /// The event log so far, leaving out a torn last line.
 pub fn read_events(dir: &BundleDir) -> anyhow::Result<Vec<EventLine>> {
     let path = dir.path.join("events.jsonl");
-    let text = std::fs::read(&path).with_context(|| format!("could not read {}", path.display()))?;
+    let text =
+        std::fs::read(&path).with_context(|| format!("could not read {}", path.display()))?;
     let whole = text.iter().rposition(|b| *b == b'\n').map_or(0, |i| i + 1);
     text[..whole]
         .split(|b| *b == b'\n')
         .skip(1)
         .filter(|l| !l.is_empty())
-        .map(|l| serde_json::from_slice(l).with_context(|| format!("{}: a bad line", path.display())))
+        .map(|l| {
+            serde_json::from_slice(l).with_context(|| format!("{}: a bad line", path.display()))
+        })
         .collect()
 }
 
 fn read_responses(dir: &BundleDir) -> anyhow::Result<BTreeMap<u32, Response>> {
     let path = dir.path.join("responses.jsonl");
-    let text = std::fs::read(&path).with_context(|| format!("could not read {}", path.display()))?;
+    let text =
+        std::fs::read(&path).with_context(|| format!("could not read {}", path.display()))?;
     text.split(|b| *b == b'\n')
         .skip(1)
         .filter(|l| !l.is_empty())
@@ -74,7 +78,13 @@ fn read_responses(dir: &BundleDir) -> anyhow::Result<BTreeMap<u32, Response>> {
 
 /// Runs the frozen scorer over every answer, in a limited child of `exe`.
 pub fn grade(dir: &BundleDir, resolved: &Resolved, exe: &Path) -> anyhow::Result<Grading> {
-    grade_with(dir, &resolved.plan, &resolved.suite, &resolved.suite_files.scorer, exe)
+    grade_with(
+        dir,
+        &resolved.plan,
+        &resolved.suite,
+        &resolved.suite_files.scorer,
+        exe,
+    )
 }
 
 /// [`grade`] for a bundle whose plan was read back from it.
@@ -118,9 +128,15 @@ pub fn seal(
     exe: &Path,
 ) -> anyhow::Result<Finished> {
     if dir.sealed() {
-        bail!("{} is sealed already and was left alone", dir.path.display());
+        bail!(
+            "{} is sealed already and was left alone",
+            dir.path.display()
+        );
     }
-    dir.write("grades.jsonl", &jsonl_bytes(&dir.header(GRADES_FORMAT), &grades))?;
+    dir.write(
+        "grades.jsonl",
+        &jsonl_bytes(&dir.header(GRADES_FORMAT), &grades),
+    )?;
     let mut salts = BTreeMap::new();
     for name in &plan.withholdable {
         let mut salt = [0u8; 32];

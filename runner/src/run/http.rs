@@ -17,7 +17,8 @@ const MAX_BODY: usize = 4 << 20;
 pub async fn get(addr: SocketAddr, path: &str, limit: Duration) -> anyhow::Result<(u16, Bytes)> {
     let work = async {
         let stream = TcpStream::connect(addr).await?;
-        let (mut sender, conn) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        let (mut sender, conn) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         let conn = tokio::spawn(conn);
         let request = Request::get(path)
             .header("host", addr.to_string())

@@ -104,9 +104,12 @@ impl Run {
             .map_err(|e| Stop::failure("evidence-write", e))?;
         let sink = Arc::clone(&spool);
         let on_response = move |response: Response| {
-            sink.lock().unwrap_or_else(PoisonError::into_inner).put(&response);
+            sink.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .put(&response);
         };
-        let work = run_closed_loop_with(&self.client, specs, concurrency, &self.cancel, on_response);
+        let work =
+            run_closed_loop_with(&self.client, specs, concurrency, &self.cancel, on_response);
         tokio::pin!(work);
         let mut signal = self.signal.clone();
         tokio::select! {
@@ -117,14 +120,24 @@ impl Run {
                 work.await;
             }
         }
-        let error = spool.lock().unwrap_or_else(PoisonError::into_inner).error.take();
+        let error = spool
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .error
+            .take();
         self.interrupted()?;
         self.rank_died()?;
         if let Some(why) = error {
-            return Err(Stop::failure("evidence-write", format!("responses.jsonl: {why}")));
+            return Err(Stop::failure(
+                "evidence-write",
+                format!("responses.jsonl: {why}"),
+            ));
         }
         if let Some(why) = self.recorder.failed() {
-            return Err(Stop::failure("evidence-write", format!("events.jsonl: {why}")));
+            return Err(Stop::failure(
+                "evidence-write",
+                format!("events.jsonl: {why}"),
+            ));
         }
         Ok(())
     }
@@ -154,7 +167,11 @@ impl Run {
         if let Some(t) = lost {
             return Err(Stop::failure(
                 "canary-failed",
-                format!("the warm-up of {} ended as {}", t.endpoint, t.transport().name()),
+                format!(
+                    "the warm-up of {} ended as {}",
+                    t.endpoint,
+                    t.transport().name()
+                ),
             ));
         }
         self.say(&format!("warm: {} endpoints answered", endpoints.len()));
@@ -191,7 +208,10 @@ impl Run {
             specs.push(self.spec(key, &plan.endpoint_of(i).name)?);
         }
         let n = specs.len();
-        self.say(&format!("measure: {n} attempts, {} at a time", plan.load.concurrency));
+        self.say(&format!(
+            "measure: {n} attempts, {} at a time",
+            plan.load.concurrency
+        ));
         let node = plan.replicas.first().map_or("", |r| r.node.as_str());
         let telemetry = Telemetry::start(
             &self.dir.path.join("telemetry.jsonl"),

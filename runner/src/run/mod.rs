@@ -18,6 +18,7 @@ mod verify;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
@@ -96,9 +97,10 @@ struct Run {
     client: Client,
     state: State,
     signal: watch::Receiver<Option<&'static str>>,
-    canceller: Canceller,
+    canceller: Arc<Canceller>,
     cancel: Cancel,
     ranks: Vec<Rank>,
+    watchers: Vec<tokio::task::JoinHandle<()>>,
     reports: BTreeMap<(String, String), ReplicaReport>,
     nodes: BTreeMap<String, NodeFile>,
     image: ImageFile,
@@ -151,7 +153,10 @@ fn signals() -> anyhow::Result<watch::Receiver<Option<&'static str>>> {
 
 impl Run {
     /// Fixes run id and nonce and makes the bundle's folder.
-    fn declare(inputs: Inputs, signal: watch::Receiver<Option<&'static str>>) -> anyhow::Result<Self> {
+    fn declare(
+        inputs: Inputs,
+        signal: watch::Receiver<Option<&'static str>>,
+    ) -> anyhow::Result<Self> {
         let plan = &inputs.resolved.plan;
         let mut nonce = [0u8; 32];
         getrandom::fill(&mut nonce).map_err(|e| anyhow::anyhow!("no random bytes: {e}"))?;
@@ -175,7 +180,10 @@ impl Run {
         dir.write("suite/cases.jsonl", &suite.cases)?;
         dir.write("suite/scorer.toml", &suite.scorer)?;
         for (role, manifest) in &inputs.resolved.manifests {
-            dir.write(&format!("checkpoints/{role}.manifest.json"), &manifest.to_bytes())?;
+            dir.write(
+                &format!("checkpoints/{role}.manifest.json"),
+                &manifest.to_bytes(),
+            )?;
         }
         // Files that grow or come late exist from the start, so that a run that
         // is killed leaves a bundle that can be closed.
@@ -222,9 +230,10 @@ impl Run {
             recorder,
             state: State::Declare,
             signal,
-            canceller,
+            canceller: Arc::new(canceller),
             cancel,
             ranks: Vec::new(),
+            watchers: Vec::new(),
             reports: BTreeMap::new(),
             nodes: BTreeMap::new(),
             image,

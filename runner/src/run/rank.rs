@@ -57,7 +57,9 @@ pub enum LaunchError {
         source: io::Error,
     },
     /// It ended, said something else, or said nothing in time.
-    #[error("the engine of {replica} did not come up: {why} (hint: see engine/{replica}.log in the bundle)")]
+    #[error(
+        "the engine of {replica} did not come up: {why} (hint: see engine/{replica}.log in the bundle)"
+    )]
     NotUp {
         /// The replica.
         replica: String,
@@ -105,8 +107,13 @@ pub async fn launch(
             source,
         })?;
     let stdin = child.stdin.take();
-    let stdout = child.stdout.take().ok_or_else(|| not_up("it has no output".into()))?;
-    let pid = child.id().ok_or_else(|| not_up("it ended at once".into()))?;
+    let stdout = child
+        .stdout
+        .take()
+        .ok_or_else(|| not_up("it has no output".into()))?;
+    let pid = child
+        .id()
+        .ok_or_else(|| not_up("it ended at once".into()))?;
     let mut line = String::new();
     let mut reader = BufReader::new(stdout);
     let read = tokio::time::timeout(limit, reader.read_line(&mut line)).await;
@@ -220,7 +227,10 @@ pub struct Observed {
 pub fn observe(pid: u32) -> io::Result<Observed> {
     let proc = Path::new("/proc").join(pid.to_string());
     let mut hash = Sha256::new();
-    io::copy(&mut File::open(proc.join("exe"))?, &mut HashWriter(&mut hash))?;
+    io::copy(
+        &mut File::open(proc.join("exe"))?,
+        &mut HashWriter(&mut hash),
+    )?;
     let split = |bytes: Vec<u8>| -> Vec<String> {
         bytes
             .split(|b| *b == 0)

@@ -34,7 +34,13 @@ impl Run {
             let argv = plan.argv(replica, &executable, "0");
             let log = self.log(&replica.name).map_err(|e| failed(&e))?;
             let rank = self
-                .or_signal(rank::launch(&replica.name, &argv, &plan.engine.env, log, limit))
+                .or_signal(rank::launch(
+                    &replica.name,
+                    &argv,
+                    &plan.engine.env,
+                    log,
+                    limit,
+                ))
                 .await?
                 .map_err(|e| failed(&e))?;
             self.emit(&Event::RankUp {
@@ -85,7 +91,7 @@ impl Run {
         let ending: Arc<AtomicBool> = Arc::clone(&rank.ending);
         let recorder = self.recorder.clone();
         let replica = rank.replica.clone();
-        let canceller = self.canceller.clone();
+        let canceller = Arc::clone(&self.canceller);
         let watcher = tokio::spawn(async move {
             let Ok(ended) = exit.wait_for(Option::is_some).await.map(|e| *e) else {
                 return;
@@ -118,7 +124,8 @@ impl Run {
             ..self.engine_stub(replica)
         };
         self.engines.insert(replica.to_owned(), file.clone());
-        self.dir.write_json(&format!("engine/{replica}.json"), &file)?;
+        self.dir
+            .write_json(&format!("engine/{replica}.json"), &file)?;
         Ok(())
     }
 
@@ -175,7 +182,9 @@ impl Run {
             None => Ok(()),
             Some(r) => {
                 let how = match *r.exit.borrow() {
-                    Some(Exit { signal: Some(s), .. }) => format!("signal {s}"),
+                    Some(Exit {
+                        signal: Some(s), ..
+                    }) => format!("signal {s}"),
                     Some(Exit { code: Some(c), .. }) => format!("exit code {c}"),
                     _ => "an unknown cause".into(),
                 };
@@ -211,7 +220,8 @@ impl Run {
     /// Writes the engine files.
     pub(super) fn write_engines(&self) -> anyhow::Result<()> {
         for (replica, file) in &self.engines {
-            self.dir.write_json(&format!("engine/{replica}.json"), file)?;
+            self.dir
+                .write_json(&format!("engine/{replica}.json"), file)?;
         }
         Ok(())
     }
@@ -258,7 +268,10 @@ impl Run {
 async fn documents(addr: std::net::SocketAddr) -> BTreeMap<String, Value> {
     let mut out = BTreeMap::new();
     for path in DOCUMENTS {
-        out.insert(path.to_owned(), http::document(addr, path, DOCUMENT_LIMIT).await);
+        out.insert(
+            path.to_owned(),
+            http::document(addr, path, DOCUMENT_LIMIT).await,
+        );
     }
     out
 }

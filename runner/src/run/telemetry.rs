@@ -37,7 +37,9 @@ impl Telemetry {
     pub async fn stop(self) -> std::io::Result<()> {
         // The task ends by itself only when a write failed; its result says so.
         let _ = self.stop.send(());
-        self.task.await.unwrap_or_else(|e| Err(std::io::Error::other(e)))
+        self.task
+            .await
+            .unwrap_or_else(|e| Err(std::io::Error::other(e)))
     }
 }
 

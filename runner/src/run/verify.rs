@@ -51,7 +51,7 @@ pub fn write_inventory(resolved: &Resolved) -> anyhow::Result<Vec<String>> {
         .map(|r| Replica {
             name: r.name.clone(),
             transport: r.transport.clone(),
-            path: r.paths.get("target").cloned().unwrap_or_default().into(),
+            path: r.paths.get("target").cloned().unwrap_or_default(),
         })
         .collect();
     let inventory = Inventory::new(MANIFEST, replicas)?;
@@ -85,9 +85,10 @@ impl Run {
         let nonce_hash = self.dir.nonce_hash;
         // Hashing is work for threads of its own; a signal waits for its end,
         // which is bounded by the size of the checkpoint.
-        let surveys = tokio::task::spawn_blocking(move || survey_all(&resolved, &run_id, nonce_hash))
-            .await
-            .map_err(|e| Stop::failure("rehash-died", e))?;
+        let surveys =
+            tokio::task::spawn_blocking(move || survey_all(&resolved, &run_id, nonce_hash))
+                .await
+                .map_err(|e| Stop::failure("rehash-died", e))?;
         let plan = &self.inputs.resolved.plan;
         let mut faults = Vec::new();
         for (role, survey) in &surveys {
@@ -102,7 +103,10 @@ impl Run {
                 survey.agreement.replicas,
                 survey.agreement.machines
             ));
-            let errors = survey.findings.iter().filter(|f| f.severity == Severity::Error);
+            let errors = survey
+                .findings
+                .iter()
+                .filter(|f| f.severity == Severity::Error);
             for f in errors {
                 let mut text = format!("{} {}: {}", f.code, f.subject, f.detail);
                 if let (Some(expected), Some(found)) = (&f.expected, &f.found) {
@@ -112,7 +116,10 @@ impl Run {
                 faults.push(text);
             }
             if verified != plan.replicas.len() && faults.is_empty() {
-                faults.push(format!("{role}: {verified} of {} verified", plan.replicas.len()));
+                faults.push(format!(
+                    "{role}: {verified} of {} verified",
+                    plan.replicas.len()
+                ));
             }
         }
         for (role, survey) in surveys {
@@ -166,7 +173,13 @@ fn survey_all(
                 })
                 .collect();
             let asserted = Some(plan.replicas.len());
-            let survey = survey(targets, manifest, Algorithm::Sha256, asserted, &facts::now_text);
+            let survey = survey(
+                targets,
+                manifest,
+                Algorithm::Sha256,
+                asserted,
+                &facts::now_text,
+            );
             (role.clone(), survey)
         })
         .collect()
