@@ -351,6 +351,29 @@ fn the_child_has_an_empty_environment() {
 }
 
 #[test]
+fn a_death_after_an_item_blames_no_other_item() {
+    let script = "printf '{\"ready\":true}\\n{\"item\":{\"grade\":\"pass\"}}\\n'; kill -9 $$";
+    let items: Vec<_> = (0..4)
+        .map(|i| item(&i.to_string(), json!({}), ""))
+        .collect();
+    let results = grade_in_child(
+        Path::new("/bin/sh"),
+        &["-c", script],
+        scorer("true").as_bytes(),
+        &items,
+        &limits(),
+    );
+    for result in results.unwrap() {
+        assert_eq!(
+            (result.grade, result.performed),
+            (Grade::Pass, true),
+            "{}",
+            result.key
+        );
+    }
+}
+
+#[test]
 fn without_limits_nothing_is_graded() {
     let items = [item("a", json!({}), "x")];
     // Less memory than its own stack: it must not go on unprotected.

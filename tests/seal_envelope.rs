@@ -365,6 +365,9 @@ fn signers_are_compared_with_the_payload_and_with_the_reader() {
     let crossed = [(a.keyid(), b.public())];
     assert_eq!(found(&[&a], &crossed), [Code::SignerUnexpected; 2]);
     assert!(check(&[&a], &crossed, &t).valid.is_empty());
+    // The embedded key did sign, under its own id, but was announced under another.
+    let renamed = [(b.keyid(), a.public())];
+    assert!(check(&[&a], &renamed, &t).valid.is_empty());
 }
 
 #[test]

@@ -288,6 +288,46 @@ fn the_identity_commits_to_dialect_and_bytes() {
 }
 
 #[test]
+fn the_documented_scorer_grades_as_documented() {
+    let docs = include_str!("../docs/scorer-dialect.md");
+    let example = docs.split("```toml\n").nth(1).unwrap();
+    let example = example.split("```").next().unwrap();
+    let scorer = Compiled::new(&Scorer::parse(example.as_bytes()).unwrap()).unwrap();
+    let case = json!({"fields": {"date": "2024-03-01", "count": 3}});
+    let of = |content: &str| {
+        scorer.grade(
+            &case,
+            &Answer {
+                content: content.to_owned(),
+                ..Default::default()
+            },
+        )
+    };
+    let fail = |check: &str| Grade::Fail {
+        check: check.to_owned(),
+    };
+    assert_eq!(of(r#"{"count":3,"date":"2024-03-01"}"#), Grade::Pass);
+    assert_eq!(of("no idea"), fail("json_object"));
+    assert_eq!(of(r#"{"count":3}"#), fail("json_object"));
+    assert_eq!(
+        of(r#"{"count":4,"date":"2024-03-01"}"#),
+        fail("fields_exact")
+    );
+    for (name, _) in dialect::FUNCTIONS.iter().chain(&dialect::METHODS) {
+        assert!(
+            docs.contains(&format!("`{name}(")),
+            "{name} is not documented"
+        );
+    }
+    for name in dialect::MACROS {
+        assert!(
+            docs.contains(&format!("{name}(")),
+            "{name} is not documented"
+        );
+    }
+}
+
+#[test]
 fn grades_have_one_json_form() {
     for (grade, text) in [
         (Grade::Pass, r#"{"grade":"pass"}"#),

@@ -149,6 +149,8 @@ pub fn grade_in_child(
         };
         let batch: Vec<&GradeItem> = todo[next..next + len].iter().map(|i| &items[*i]).collect();
         let reply = start.run(&batch)?;
+        // A child may also die after its last item; then no item is to blame.
+        let unfinished = reply.grades.len() < len;
         for grade in reply.grades {
             let i = todo[next];
             results[i] = Some(result(&items[i], grade, true));
@@ -156,7 +158,7 @@ pub fn grade_in_child(
             alone = false;
         }
         if let Some(cause) = reply.died
-            && next < todo.len()
+            && unfinished
         {
             if len == 1 {
                 let i = todo[next];
