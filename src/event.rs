@@ -22,15 +22,15 @@ pub const FORMAT: &str = "runseal.events/v1";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Header {
-    /// Always [`FORMAT`].
-    pub format: String,
-    /// The run.
-    pub run_id: String,
-    /// Hash of the run's nonce.
-    pub nonce_hash: Sha256Digest,
     /// Wall clock at the epoch (t = 0), RFC 3339 in UTC. The only wall-clock
     /// anchor of the run.
     pub epoch: String,
+    /// Always [`FORMAT`].
+    pub format: String,
+    /// Hash of the run's nonce.
+    pub nonce_hash: Sha256Digest,
+    /// The run.
+    pub run_id: String,
 }
 
 /// A line of the log.

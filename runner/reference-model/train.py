@@ -1,6 +1,6 @@
 """Trains the reference model on CPU: two one-thread ranks, fixed seed, fixed step counts.
 
-    python train.py --out DIR            # both phases, about half an hour on two cores
+    python train.py --out DIR            # both phases
 
 Every random draw depends on (SEED, phase, step, rank) only, so a run that is
 interrupted and started again with the same --out continues to the same result from

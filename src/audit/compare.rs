@@ -58,6 +58,9 @@ fn code_of(path: &str) -> Code {
     };
     let table = [
         ("run.status", Code::StatusNotReproduced),
+        ("run.state", Code::StatusNotReproduced),
+        ("run.cause", Code::StatusNotReproduced),
+        ("run.detail", Code::StatusNotReproduced),
         ("run.taints", Code::TaintNotReproduced),
         ("transport", Code::CountNotReproduced),
         ("grades", Code::CountNotReproduced),
@@ -187,7 +190,7 @@ mod tests {
         differences("", &a, &b, &mut |p, _, _| paths.push(p.to_owned()));
         assert_eq!(paths, ["x", "y[1]", "z.k"]);
         assert_eq!(code_of("grades.pass"), Code::CountNotReproduced);
-        assert_eq!(code_of("run.status.cause"), Code::StatusNotReproduced);
+        assert_eq!(code_of("run.cause"), Code::StatusNotReproduced);
         assert_eq!(code_of("run.started"), Code::FieldNotReproduced);
     }
 }

@@ -36,23 +36,14 @@ pub struct Index {
     pub files: Vec<Entry>,
 }
 
-/// One evidence file.
+/// One evidence file and how its bytes are fixed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Entry {
-    /// Path in the bundle.
-    pub path: RelPath,
-    /// How its bytes are fixed.
-    #[serde(flatten)]
-    pub bytes: Fixed,
-}
-
-/// How the bytes of a file are fixed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
-pub enum Fixed {
+#[serde(untagged, deny_unknown_fields)]
+pub enum Entry {
     /// By size and digest; the file must be there.
     Open {
+        /// Path in the bundle.
+        path: RelPath,
         /// Bytes.
         size: u64,
         /// SHA-256.
@@ -61,9 +52,20 @@ pub enum Fixed {
     /// By the salted commitment `SHA-256(0x00 ‖ salt ‖ bytes)`; the file may be
     /// withheld.
     Withholdable {
+        /// Path in the bundle.
+        path: RelPath,
         /// The commitment.
         commitment: Sha256Digest,
     },
+}
+
+impl Entry {
+    /// Path in the bundle.
+    pub fn path(&self) -> &RelPath {
+        match self {
+            Entry::Open { path, .. } | Entry::Withholdable { path, .. } => path,
+        }
+    }
 }
 
 /// `private/salts.json`: salts by path, 64 hex digits each.
@@ -81,16 +83,15 @@ pub fn build(
 ) -> Index {
     let files = files
         .iter()
-        .map(|(path, bytes)| Entry {
-            path: path.clone(),
-            bytes: match salts.get(&path.to_string()) {
-                Some(salt) => Fixed::Withholdable {
-                    commitment: commitment(salt, bytes),
-                },
-                None => Fixed::Open {
-                    size: bytes.len() as u64,
-                    sha256: Sha256Digest::of(bytes),
-                },
+        .map(|(path, bytes)| match salts.get(&path.to_string()) {
+            Some(salt) => Entry::Withholdable {
+                path: path.clone(),
+                commitment: commitment(salt, bytes),
+            },
+            None => Entry::Open {
+                path: path.clone(),
+                size: bytes.len() as u64,
+                sha256: Sha256Digest::of(bytes),
             },
         })
         .collect();
@@ -120,11 +121,11 @@ impl Index {
         if index.format != FORMAT {
             return Err(bad(format!("unknown format {:?}", index.format)));
         }
-        if !index.files.is_sorted_by(|a, b| a.path < b.path) {
+        if !index.files.is_sorted_by(|a, b| a.path() < b.path()) {
             return Err(bad("its paths are not sorted or not unique".into()));
         }
         for entry in &index.files {
-            let name = entry.path.to_string();
+            let name = entry.path().to_string();
             let own = [INDEX_FILE, RECORD_FILE].contains(&name.as_str());
             if own || name == PRIVATE_DIR || name.starts_with("private/") {
                 return Err(bad(format!("it lists {name}, which is never indexed")));
@@ -137,9 +138,9 @@ impl Index {
     pub fn withholdable(&self) -> BTreeMap<String, Sha256Digest> {
         self.files
             .iter()
-            .filter_map(|e| match e.bytes {
-                Fixed::Withholdable { commitment } => Some((e.path.to_string(), commitment)),
-                Fixed::Open { .. } => None,
+            .filter_map(|e| match e {
+                Entry::Withholdable { path, commitment } => Some((path.to_string(), *commitment)),
+                Entry::Open { .. } => None,
             })
             .collect()
     }
@@ -147,7 +148,7 @@ impl Index {
     /// Compares the index with the files that are there.
     pub fn check(&self, files: &Files, salts: &Salts) -> IndexCheck {
         let mut out = IndexCheck::default();
-        let listed: BTreeSet<&RelPath> = self.files.iter().map(|e| &e.path).collect();
+        let listed: BTreeSet<&RelPath> = self.files.iter().map(Entry::path).collect();
         for path in files.keys().filter(|p| !listed.contains(p)) {
             out.findings.push(Finding::new(
                 Code::EvidenceExtra,
@@ -156,9 +157,9 @@ impl Index {
             ));
         }
         for entry in &self.files {
-            let name = entry.path.to_string();
-            match (files.get(&entry.path), &entry.bytes) {
-                (Some(bytes), Fixed::Open { size, sha256 }) => {
+            let name = entry.path().to_string();
+            match (files.get(entry.path()), entry) {
+                (Some(bytes), Entry::Open { size, sha256, .. }) => {
                     let found = Sha256Digest::of(bytes);
                     if bytes.len() as u64 != *size || found != *sha256 {
                         out.findings.push(
@@ -174,12 +175,12 @@ impl Index {
                         );
                     }
                 }
-                (None, Fixed::Open { .. }) => out.findings.push(Finding::new(
+                (None, Entry::Open { .. }) => out.findings.push(Finding::new(
                     Code::EvidenceMissing,
                     name,
                     "the index lists it and it is not there",
                 )),
-                (None, Fixed::Withholdable { .. }) => {
+                (None, Entry::Withholdable { .. }) => {
                     out.findings.push(Finding::new(
                         Code::PartWithheld,
                         name.clone(),
@@ -187,7 +188,12 @@ impl Index {
                     ));
                     out.withheld.push(name);
                 }
-                (Some(bytes), Fixed::Withholdable { commitment: want }) => {
+                (
+                    Some(bytes),
+                    Entry::Withholdable {
+                        commitment: want, ..
+                    },
+                ) => {
                     let mut salt = [0u8; 32];
                     let known = salts
                         .get(&name)

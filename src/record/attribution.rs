@@ -139,8 +139,8 @@ pub fn attributions(
         .iter()
         .map(|d| match fault(evidence, d, &faults, taints) {
             None => Attribution::Verified,
-            Some(reason) => Attribution::Unverified {
-                reason: reason.to_owned(),
+            Some(because) => Attribution::Unverified {
+                because: because.to_owned(),
             },
         })
         .collect()

@@ -73,7 +73,6 @@ pub struct RunRecord {
 
 /// The run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub struct Run {
     /// `YYYYMMDDTHHMMSSZ-<suite>-<6 hex of the plan digest>`.
     pub id: String,
@@ -81,7 +80,8 @@ pub struct Run {
     pub nonce_hash: Sha256Digest,
     /// Digest of plan.json.
     pub plan_digest: Sha256Digest,
-    /// How it ended.
+    /// How it ended: `status`, and for other than completed its `cause`.
+    #[serde(flatten)]
     pub status: Status,
     /// What may have touched the measurement.
     pub taints: Vec<Taint>,
@@ -97,7 +97,7 @@ pub struct Run {
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "status", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(tag = "status", rename_all = "snake_case")]
 pub enum Status {
     /// Every declared case was attempted and every state was left in order.
     Completed,
@@ -296,17 +296,17 @@ pub struct Input {
 
 /// Cache condition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub struct Cache {
     /// What the plan claims: `cold` or `none`.
     pub claim: String,
     /// What became of the claim.
+    #[serde(flatten)]
     pub proof: CacheProof,
 }
 
 /// What became of a cold-cache claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "proof", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(tag = "proof", rename_all = "snake_case")]
 pub enum CacheProof {
     /// Unique prefixes, and every measured attempt that was answered reported
     /// cached tokens within the limit.
@@ -395,7 +395,6 @@ pub struct IntegrityCounts {
 
 /// One declared attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub struct CaseRecord {
     /// Case id.
     pub case: String,
@@ -405,9 +404,12 @@ pub struct CaseRecord {
     pub endpoint: Option<String>,
     /// Transport state.
     pub transport: Transport,
-    /// Grade.
+    /// `grade`, with the `check` that failed or the `reason` for no grade.
+    #[serde(flatten)]
     pub grade: Grade,
-    /// Whether the answer is known to come from what the plan names.
+    /// `attribution`: whether the answer is known to come from what the plan
+    /// names, and if not, `because` of what.
+    #[serde(flatten)]
     pub attribution: Attribution,
     /// Send to end, nanoseconds.
     pub duration_ns: Option<u64>,
@@ -427,14 +429,14 @@ pub struct CaseRecord {
 
 /// Whether an answer is known to come from what the plan names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "attribution", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(tag = "attribution", rename_all = "snake_case")]
 pub enum Attribution {
     /// It is.
     Verified,
     /// It is not.
     Unverified {
         /// Kebab-case reason.
-        reason: String,
+        because: String,
     },
 }
 
