@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{AuditReport, Verdict};
+use super::{AuditReport, Figure, Verdict};
 use crate::finding::{Outcome, Severity};
 use crate::record::limitations::{Lang, text};
 use crate::record::{RunRecord, Status};
@@ -28,7 +28,7 @@ pub fn human(report: &AuditReport, style: Style) -> String {
         Some(record) => axes(record, report, &mut line),
         None => line("  nothing could be derived from the evidence".into()),
     }
-    figures(report, &mut line);
+    figures(report, style, &mut line);
     checks(report, style, &mut line);
     findings(report, &mut line);
     if let Some(record) = &report.derived {
@@ -126,13 +126,17 @@ fn lost(record: &RunRecord) -> String {
     }
 }
 
-fn figures(report: &AuditReport, line: &mut dyn FnMut(String)) {
+fn figures(report: &AuditReport, style: Style, line: &mut dyn FnMut(String)) {
+    // A figure without a value says little on one screen, unless the record
+    // claims one.
+    let silent = |f: &&Figure| f.stated.is_none() && f.recomputed.is_none() && !style.full;
+    let shown: Vec<&Figure> = report.figures.iter().filter(|f| !silent(f)).collect();
     if report.figures.is_empty() {
         return;
     }
     line(String::new());
     line("  figure                          value                      n  label".into());
-    for f in &report.figures {
+    for f in &shown {
         let shown = f.recomputed.as_ref().or(f.stated.as_ref());
         let value = match shown {
             Some(v) => format!("{v} {}", f.unit),
@@ -147,6 +151,12 @@ fn figures(report: &AuditReport, line: &mut dyn FnMut(String)) {
             let _ = write!(label, "; {note}");
         }
         line(format!("  {:<30} {:>22} {:>6}  {label}", f.id, value, f.n));
+    }
+    let hidden = report.figures.len() - shown.len();
+    if hidden > 0 {
+        line(format!(
+            "  {hidden} figures were not measured (--full says why)"
+        ));
     }
 }
 

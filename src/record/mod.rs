@@ -493,6 +493,8 @@ pub struct Tool {
     pub name: String,
     /// Its version.
     pub version: String,
+    /// Source commit it was built from, `-modified` when the tree was not clean.
+    pub commit: Option<String>,
     /// SHA-256 of its binary: the observer that took the stamps.
     pub binary_sha256: Sha256Digest,
 }

@@ -398,6 +398,7 @@ pub fn tool(executable: &Path) -> anyhow::Result<Tool> {
     Ok(Tool {
         name: "runseal".into(),
         version: env!("CARGO_PKG_VERSION").into(),
+        commit: option_env!("RUNSEAL_COMMIT").map(str::to_owned),
         binary_sha256: Sha256Digest::of(&bytes),
     })
 }
