@@ -1,1 +1,4 @@
-//! Live half.
+//! The live half of runseal: everything that touches engines, the network and
+//! the clock.
+
+pub mod recorder;
