@@ -397,6 +397,8 @@ pub enum Oddity {
     AfterDone,
     /// More than one choice in an event; only the first is used.
     ManyChoices,
+    /// The stream ended inside an event; its text is not used.
+    CutOff,
 }
 
 /// Salted digest of a request body.
