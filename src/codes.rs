@@ -99,6 +99,11 @@ codes! {
         "Ranks that load different weights serve a model that nobody named.",
         "The groups show which replicas agree; bring the others in line.";
 
+    ModeDiffers = "mode-differs", Note,
+        "A file may be executed where the manifest says it may not, or the reverse.",
+        "The bytes are the pinned ones; only the permission was changed.",
+        "Set the permission back if something depends on it.";
+
     // Signature and trust.
     RecordMissing = "record-missing", Error,
         "The bundle has no record.intoto.jsonl.",

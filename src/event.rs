@@ -160,9 +160,6 @@ pub enum Event {
         keyid: String,
         /// True when this run made the key.
         key_made_by_run: bool,
-        /// True when the operator printed the commitment ahead of the run for
-        /// someone else to keep. The log cannot prove that anyone kept it.
-        announced: bool,
     },
     /// The run entered a state.
     State {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::digest::Sha256Digest;
 use crate::event::{DeltaKind, body_digest, delta_digest, error_digest};
+use crate::scorer::Answer;
 use crate::trace::Trace;
 
 /// Value of the header's `format`.
@@ -99,13 +100,13 @@ impl Response {
     }
 
     /// The `answer` that the scorer sees.
-    pub fn answer(&self, trace: &Trace) -> Value {
-        json!({
-            "content": self.content,
-            "reasoning": self.reasoning,
-            "finish_reason": trace.finish,
-            "tool_calls": self.tool_calls(),
-        })
+    pub fn answer(&self, trace: &Trace) -> Answer {
+        Answer {
+            content: self.content.clone(),
+            reasoning: self.reasoning.clone(),
+            finish_reason: trace.finish.clone(),
+            tool_calls: self.tool_calls(),
+        }
     }
 
     /// Folds tool deltas into calls `{name, arguments}` by their `index`.

@@ -117,7 +117,8 @@ def value(rng, kind, wide):
     return "%04d-%02d-%02d" % (rng.randint(1950, 2039), rng.randint(1, 12), rng.randint(1, 28))
 
 
-def _random_key(rng):
+def random_key(rng):
+    """3-8 random letters, in one of five followed by an underscore and 2-3 more."""
     key = "".join(rng.choice(LETTERS) for _ in range(rng.randint(3, 8)))
     if rng.random() < 0.2:
         key += "_" + "".join(rng.choice(LETTERS) for _ in range(rng.randint(2, 3)))
@@ -131,7 +132,7 @@ def document(rng, lines, wide):
     pairs, seen = [], set()
     while len(pairs) < lines:
         if wide and rng.random() < 0.35:
-            key, kind = _random_key(rng), rng.choice(KINDS)
+            key, kind = random_key(rng), rng.choice(KINDS)
         else:
             key = known.pop()
             kind = KIND_OF[key] if rng.random() < KIND_FOLLOWS_KEY else rng.choice(KINDS)

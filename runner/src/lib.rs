@@ -1,5 +1,9 @@
-//! The live half of runseal: everything that touches engines, the network and
-//! the clock.
+//! The live half of runseal: engines, load client, run. Everything that judges
+//! is in the offline half, the crate `runseal`.
 
+pub mod builtin;
 pub mod client;
+pub mod plan_file;
 pub mod recorder;
+pub mod reference;
+pub mod run;

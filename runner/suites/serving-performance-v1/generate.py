@@ -4,9 +4,11 @@
     python3 generate.py --check    # exits 1 unless cases.jsonl is what would be written
 
 Standard library only; documents come from ../../reference-model/data.py. The mix is a
-full grid of document length and number of asked fields, one case for each pair, all
-from the wide distribution. Training draws from seed strings that begin with "train/",
-so SEED gives a stream of its own.
+full grid of document length and number of asked fields, one case for each pair. Twelve
+documents are plain draws from the wide distribution. Four (HARD) keep its keys, values
+and layout but are built to be confusable, each kind with a weakness of the model that
+was measured on other documents first (see README.md). Training draws from seed strings
+that begin with "train/", so SEED gives a stream of its own.
 """
 
 import json
@@ -19,10 +21,45 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(HERE, "..", "..", "reference-model"))
 import data  # noqa: E402
 
-SEED = "suite/serving-performance-v1"
+SEED = "suite/serving-performance-v1/mix-3"
 LINES = [8, 12, 16, 20]
 ASKED = [1, 2, 3, 4]
+HARD = {(8, 3): "sibling-keys", (12, 4): "digit-runs", (16, 4): "sibling-keys", (20, 3): "digit-runs"}
 MAX_TOKENS = 192
+
+
+def sibling_keys(rng, lines):
+    """Random-letter keys in pairs that differ in the last letter only; any wide value."""
+    pairs, seen = [], set()
+    while len(pairs) < lines:
+        key = data.random_key(rng)
+        for sibling in (key, key[:-1] + rng.choice(data.LETTERS)):
+            if sibling not in seen:
+                seen.add(sibling)
+                pairs.append((sibling, data.value(rng, rng.choice(data.KINDS), True)))
+    pairs = pairs[:lines]
+    rng.shuffle(pairs)
+    return pairs
+
+
+def digit_runs(rng, lines):
+    """Keys as in any wide document; every value is 11 digits in runs of 1-5 equal ones."""
+    pairs = []
+    for key, _ in data.document(rng, lines, wide=True):
+        text = ""
+        while len(text) < 11:
+            text += rng.choice(data.DIGITS) * rng.randint(1, 5)
+        pairs.append((key, text[:11]))
+    return pairs
+
+
+def build(rng, lines, asked):
+    kind = HARD.get((lines, asked))
+    if kind == "sibling-keys":
+        return sibling_keys(rng, lines)
+    if kind == "digit-runs":
+        return digit_runs(rng, lines)
+    return data.document(rng, lines, wide=True)
 
 
 def cases():
@@ -30,7 +67,7 @@ def cases():
     grid = [(lines, asked) for lines in LINES for asked in ASKED]
     rng.shuffle(grid)  # so that the first cases are not all short
     for number, (lines, asked_count) in enumerate(grid, 1):
-        pairs = data.document(rng, lines, wide=True)
+        pairs = build(rng, lines, asked_count)
         asked = rng.sample([key for key, _ in pairs], asked_count)
         values = dict(pairs)
         yield {

@@ -1,0 +1,74 @@
+//! `attest run`: the main job.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use runseal_runner::plan_file::{Source, resolve};
+use runseal_runner::run::{Inputs, run as run_plan, tool};
+
+use super::{Format, complain, keys, own_path, print, verdict};
+
+/// Rehash, serve, measure, grade, seal, audit
+#[derive(clap::Args)]
+pub struct Args {
+    /// Plan file; default ./attest.toml, else the built-in plan
+    plan: Option<PathBuf>,
+    /// Folder that the bundle is made in
+    #[arg(long, default_value = "./evidence", value_name = "DIR")]
+    out: PathBuf,
+    /// Secret key (PEM) to seal with; default ./keys/attest.key.pem, made on first use
+    #[arg(long, value_name = "PEM")]
+    key: Option<PathBuf>,
+    /// Also exit 1 when fewer than this share of the cases pass, such as 0.75 or 3/4
+    #[arg(long, value_name = "RATIO", value_parser = verdict::ratio)]
+    require_pass: Option<verdict::Ratio>,
+    /// How to write the result
+    #[arg(long, value_enum, default_value = "human")]
+    format: Format,
+}
+
+/// Runs the subcommand.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let source = Source::find(args.plan.as_deref());
+    complain(&format!("using {}", source.describe()));
+    let exe = own_path()?;
+    let resolved = resolve(&source, &exe)?;
+    let tool = tool(&exe)?;
+    let loaded = keys::load_or_make(args.key.as_deref())?;
+    if loaded.made {
+        complain(&format!(
+            "made a signing key: {} and {} (fingerprint {})",
+            keys::SECRET,
+            keys::PUBLIC,
+            loaded.key.public().fingerprint()
+        ));
+    }
+    let inputs = Inputs {
+        resolved,
+        out: args.out,
+        key: loaded.key,
+        key_made_by_run: loaded.made,
+        tool,
+        say: complain,
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("could not start the async runtime")?;
+    let finished = runtime.block_on(run_plan(inputs));
+    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+    let finished = finished?;
+    if args.format == Format::Human {
+        print(&verdict::human(&finished, &loaded.public_path))?;
+    } else {
+        print(&verdict::json_line(&finished, &loaded.public_path))?;
+    }
+    if !verdict::consistent(&finished) {
+        bail!(
+            "the bundle does not pass its own audit; see the report above and {}",
+            finished.bundle.display()
+        );
+    }
+    Ok(verdict::exit_code(&finished.record, args.require_pass))
+}

@@ -1,0 +1,117 @@
+//! What a sealed run comes to: one screen, one JSON line, one exit code.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use runseal::audit::Verdict;
+use runseal::audit::report::{Style, human as audit_text};
+use runseal::bundle::index::RECORD_FILE;
+use runseal::record::limitations::Lang;
+use runseal::record::{RunRecord, Status};
+use runseal_runner::run::Finished;
+use serde_json::json;
+
+/// A share of cases, numerator and denominator.
+pub type Ratio = (u64, u64);
+
+/// Reads `3/4`, `0.75` or `1`.
+pub fn ratio(text: &str) -> Result<Ratio, String> {
+    let bad = || "a share from 0 to 1 is needed, such as 0.75 or 3/4".to_owned();
+    let (num, den) = match (text.split_once('/'), text.split_once('.')) {
+        (Some((n, d)), _) => (n.parse().map_err(|_| bad())?, d.parse().map_err(|_| bad())?),
+        (None, Some((w, f))) => {
+            let digits = u32::try_from(f.len())
+                .ok()
+                .filter(|n| *n <= 9)
+                .ok_or_else(bad)?;
+            let den = 10u64.pow(digits);
+            let whole: u64 = if w.is_empty() {
+                0
+            } else {
+                w.parse().map_err(|_| bad())?
+            };
+            let part: u64 = f.parse().map_err(|_| bad())?;
+            (
+                whole
+                    .checked_mul(den)
+                    .and_then(|w| w.checked_add(part))
+                    .ok_or_else(bad)?,
+                den,
+            )
+        }
+        (None, None) => (text.parse().map_err(|_| bad())?, 1),
+    };
+    if den == 0 || num > den {
+        Err(bad())
+    } else {
+        Ok((num, den))
+    }
+}
+
+/// The run's own audit can establish consistency, never the signer.
+pub fn consistent(finished: &Finished) -> bool {
+    finished.audit.verdict != Verdict::NotVerified
+}
+
+/// Completed, untainted, every declared case attempted; and the share of passes
+/// when one is required.
+pub fn exit_code(record: &RunRecord, required: Option<Ratio>) -> ExitCode {
+    let clean = record.run.status == Status::Completed
+        && record.run.taints.is_empty()
+        && record.transport.not_attempted == 0;
+    let enough = required.is_none_or(|(num, den)| {
+        u128::from(record.grades.pass) * u128::from(den)
+            >= u128::from(num) * u128::from(record.grades.declared)
+    });
+    ExitCode::from(u8::from(!(clean && enough)))
+}
+
+/// One screen.
+pub fn human(finished: &Finished, public_key: &Path) -> String {
+    let style = Style {
+        lang: Lang::En,
+        full: false,
+    };
+    format!(
+        "{}\nbundle       {}\npublic key   {}\ncheck it     verify record {} --trusted-key {}\n",
+        audit_text(&finished.audit, style),
+        finished.bundle.display(),
+        public_key.display(),
+        finished.bundle.display(),
+        public_key.display()
+    )
+}
+
+/// The last line for scripts.
+pub fn json_line(finished: &Finished, public_key: &Path) -> String {
+    let r = &finished.record;
+    let line = json!({
+        "bundle": finished.bundle.display().to_string(),
+        "record": finished.bundle.join(RECORD_FILE).display().to_string(),
+        "public_key": public_key.display().to_string(),
+        "status": r.run.status,
+        "taints": r.run.taints,
+        "transport": r.transport,
+        "grades": r.grades,
+        "attribution": r.attribution,
+        "integrity": r.integrity,
+        "audit": finished.audit.verdict,
+    });
+    format!("{line}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_read_exactly() {
+        assert_eq!(ratio("3/4"), Ok((3, 4)));
+        assert_eq!(ratio("0.75"), Ok((75, 100)));
+        assert_eq!(ratio("1"), Ok((1, 1)));
+        assert_eq!(ratio("0"), Ok((0, 1)));
+        for bad in ["", "2", "1.5", "5/4", "1/0", "x", "-1", "0.", "NaN", "0.x"] {
+            assert!(ratio(bad).is_err(), "{bad}");
+        }
+    }
+}

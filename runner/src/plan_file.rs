@@ -1,0 +1,337 @@
+//! `attest.toml`: the plan as people write it, and its resolution into a
+//! [`RunPlan`] in which every input is pinned.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use runseal::digest::Sha256Digest;
+use runseal::plan::{
+    CacheClaim, CheckpointPin, EndpointPlan, EnginePlan, FORMAT, LoadPlan, Pin, ReplicaPlan,
+    RequestSettings, RunPlan, SuitePin, TimeoutsMs,
+};
+use runseal::suite::{Suite, digests};
+use runseal::weights::Manifest;
+use serde::Deserialize;
+
+use crate::builtin::{self, SuiteFiles};
+
+/// Name of the file in the current folder.
+pub const FILE: &str = "attest.toml";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PlanFile {
+    format: String,
+    suite: String,
+    #[serde(default)]
+    withholdable: Vec<String>,
+    checkpoint: Vec<CheckpointEntry>,
+    replica: Vec<ReplicaEntry>,
+    #[serde(default)]
+    endpoint: Vec<EndpointEntry>,
+    engine: EngineEntry,
+    requests: RequestsEntry,
+    load: LoadEntry,
+    timeouts_ms: TimeoutsMs,
+    cache: CacheClaim,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CheckpointEntry {
+    role: String,
+    name: String,
+    manifest: String,
+    #[serde(default)]
+    revision: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct ReplicaEntry {
+    name: String,
+    node: String,
+    /// Folder per checkpoint role.
+    #[serde(flatten)]
+    paths: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EndpointEntry {
+    name: String,
+    replicas: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EngineEntry {
+    recipe: String,
+    /// Further arguments of the engine.
+    #[serde(default)]
+    args: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RequestsEntry {
+    model: String,
+    temperature: String,
+    seed: u64,
+    max_tokens: u64,
+    #[serde(default)]
+    reasoning_effort: Option<String>,
+    #[serde(default)]
+    extra: serde_json::Map<String, serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LoadEntry {
+    concurrency: u32,
+    repetitions: u32,
+}
+
+/// Where a plan comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A file; paths in it are relative to its folder.
+    File(PathBuf),
+    /// The text compiled into this program.
+    Builtin,
+}
+
+impl Source {
+    /// The named file; else ./attest.toml; else the built-in plan.
+    pub fn find(named: Option<&Path>) -> Self {
+        match named {
+            Some(path) => Source::File(path.to_owned()),
+            None if Path::new(FILE).exists() => Source::File(FILE.into()),
+            None => Source::Builtin,
+        }
+    }
+
+    /// What to say aloud.
+    pub fn describe(&self) -> String {
+        match self {
+            Source::File(path) => format!("plan {}", path.display()),
+            Source::Builtin => {
+                "the built-in plan (there is no ./attest.toml; `attest init` writes one)".into()
+            }
+        }
+    }
+
+    fn text(&self) -> anyhow::Result<String> {
+        match self {
+            Source::Builtin => Ok(builtin::PLAN.to_owned()),
+            Source::File(path) => std::fs::read_to_string(path)
+                .with_context(|| format!("could not read plan {}", path.display())),
+        }
+    }
+
+    fn folder(&self) -> PathBuf {
+        match self {
+            Source::File(path) => path.parent().unwrap_or(Path::new("")).to_owned(),
+            Source::Builtin => PathBuf::new(),
+        }
+    }
+}
+
+/// A plan with the bytes behind its pins.
+#[derive(Debug, Clone)]
+pub struct Resolved {
+    /// The plan.
+    pub plan: RunPlan,
+    /// Its suite, parsed.
+    pub suite: Suite,
+    /// Its suite, as bytes.
+    pub suite_files: SuiteFiles,
+    /// Manifests by checkpoint role.
+    pub manifests: BTreeMap<String, Manifest>,
+    /// Roles whose checkpoint is compiled in, so that absent copies can be made.
+    pub builtin_roles: Vec<String>,
+    /// The executable that the reference engine is started from.
+    pub executable: PathBuf,
+}
+
+/// Reads a plan and pins everything it names.
+pub fn resolve(source: &Source, executable: &Path) -> anyhow::Result<Resolved> {
+    let text = source.text()?;
+    let file: PlanFile =
+        toml::from_str(&text).map_err(|e| anyhow::anyhow!("{}: {e}", source.describe()))?;
+    if file.format != "runseal.attest/v1" {
+        bail!(
+            "{}: unknown format {:?} (hint: runseal.attest/v1)",
+            source.describe(),
+            file.format
+        );
+    }
+    let folder = source.folder();
+    let suite_files = suite_files(&file.suite, &folder)?;
+    let suite = Suite::parse(&suite_files.toml, &suite_files.cases)?;
+    runseal::scorer::Scorer::parse(&suite_files.scorer)?;
+    let suite_digests = digests(&suite_files.toml, &suite_files.cases, &suite_files.scorer);
+
+    let mut manifests = BTreeMap::new();
+    let mut builtin_roles = Vec::new();
+    let mut checkpoints = Vec::new();
+    for c in file.checkpoint {
+        let manifest = if c.manifest == builtin::CHECKPOINT {
+            builtin_roles.push(c.role.clone());
+            builtin::manifest()?
+        } else {
+            let path = folder.join(&c.manifest);
+            let bytes = std::fs::read(&path)
+                .with_context(|| format!("could not read manifest {}", path.display()))?;
+            Manifest::parse(&bytes).with_context(|| format!("manifest {}", path.display()))?
+        };
+        checkpoints.push(CheckpointPin {
+            role: c.role.clone(),
+            name: c.name,
+            manifest_root: manifest.root(),
+            revision: c.revision,
+        });
+        manifests.insert(c.role, manifest);
+    }
+
+    let replicas: Vec<ReplicaPlan> = file
+        .replica
+        .into_iter()
+        .map(|r| ReplicaPlan {
+            name: r.name,
+            node: r.node,
+            transport: "local".into(),
+            paths: r.paths,
+        })
+        .collect();
+    for r in &replicas {
+        let known = |role: &String| checkpoints.iter().any(|c| c.role == *role);
+        if let Some(key) = r.paths.keys().find(|k| !known(k)) {
+            bail!(
+                "replica {}: {key:?} is neither a setting nor a checkpoint role",
+                r.name
+            );
+        }
+    }
+    let endpoints = if file.endpoint.is_empty() {
+        replicas
+            .iter()
+            .map(|r| EndpointPlan {
+                name: r.name.clone(),
+                replicas: vec![r.name.clone()],
+            })
+            .collect()
+    } else {
+        file.endpoint
+            .into_iter()
+            .map(|e| EndpointPlan {
+                name: e.name,
+                replicas: e.replicas,
+            })
+            .collect()
+    };
+    let plan = RunPlan {
+        format: FORMAT.into(),
+        suite: SuitePin {
+            name: suite.toml.name.clone(),
+            digest: suite_digests.suite,
+            dataset: suite_digests.dataset,
+            scorer: suite_digests.scorer,
+            case_ids: suite.cases.iter().map(|c| c.id.clone()).collect(),
+        },
+        checkpoints,
+        replicas,
+        endpoints,
+        engine: engine(file.engine, &file.requests.model, executable)?,
+        requests: RequestSettings {
+            model: file.requests.model,
+            temperature: file.requests.temperature,
+            seed: file.requests.seed,
+            max_tokens: file.requests.max_tokens,
+            reasoning_effort: file.requests.reasoning_effort,
+            extra: file.requests.extra,
+        },
+        load: LoadPlan {
+            mode: "closed".into(),
+            concurrency: file.load.concurrency,
+            repetitions: file.load.repetitions,
+            spread: "round-robin".into(),
+        },
+        timeouts_ms: file.timeouts_ms,
+        cache: file.cache,
+        withholdable: file.withholdable,
+    };
+    plan.check()?;
+    for e in &plan.endpoints {
+        if e.replicas.len() != 1 {
+            bail!(
+                "endpoint {}: the reference engine serves one replica per endpoint, not {}",
+                e.name,
+                e.replicas.len()
+            );
+        }
+    }
+    Ok(Resolved {
+        plan,
+        suite,
+        suite_files,
+        manifests,
+        builtin_roles,
+        executable: executable.to_owned(),
+    })
+}
+
+fn suite_files(name: &str, folder: &Path) -> anyhow::Result<SuiteFiles> {
+    if let Some(files) = builtin::suite(name) {
+        return Ok(files);
+    }
+    let dir = folder.join(name);
+    let read = |file: &str| {
+        let path = dir.join(file);
+        std::fs::read(&path).with_context(|| {
+            format!(
+                "could not read suite file {} (hint: {name:?} is not a shipped suite, so it must be a folder)",
+                path.display()
+            )
+        })
+    };
+    Ok(SuiteFiles {
+        toml: read("suite.toml")?,
+        cases: read("cases.jsonl")?,
+        scorer: read("scorer.toml")?,
+    })
+}
+
+fn engine(entry: EngineEntry, model: &str, executable: &Path) -> anyhow::Result<EnginePlan> {
+    if entry.recipe != "reference" {
+        bail!(
+            "unknown engine recipe {:?} (hint: this version launches \"reference\")",
+            entry.recipe
+        );
+    }
+    let bytes = std::fs::read(executable)
+        .with_context(|| format!("could not read {} to pin it", executable.display()))?;
+    let fixed = [
+        "{executable}",
+        "engine",
+        "--model",
+        "{model}",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "{port}",
+        "--served-model-name",
+        model,
+        "--die-with-parent",
+    ];
+    let mut argv: Vec<String> = fixed.iter().map(|s| (*s).to_owned()).collect();
+    argv.extend(entry.args);
+    Ok(EnginePlan {
+        recipe: entry.recipe,
+        launch: "process".into(),
+        executable: Pin::Sha256(Sha256Digest::of(&bytes)),
+        argv,
+        env: BTreeMap::new(),
+        path: "/v1/chat/completions".into(),
+    })
+}

@@ -1,0 +1,144 @@
+//! Types of the smaller evidence files: nodes, image, engine, grades, telemetry.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::digest::Sha256Digest;
+use crate::plan::Pin;
+use crate::scorer::Grade;
+
+/// `format` of grades.jsonl's header.
+pub const GRADES_FORMAT: &str = "runseal.grades/v1";
+/// `format` of telemetry.jsonl's header.
+pub const TELEMETRY_FORMAT: &str = "runseal.telemetry/v1";
+/// `format` of nodes/*.json.
+pub const NODE_FORMAT: &str = "runseal.node/v1";
+/// `format` of image.json.
+pub const IMAGE_FORMAT: &str = "runseal.image/v1";
+/// `format` of engine/*.json.
+pub const ENGINE_FORMAT: &str = "runseal.engine/v1";
+
+/// `nodes/<node>.json`: facts of one machine before and after the run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NodeFile {
+    /// Always [`NODE_FORMAT`].
+    pub format: String,
+    /// The run.
+    pub run_id: String,
+    /// Hash of its nonce.
+    pub nonce_hash: Sha256Digest,
+    /// Alias of the node.
+    pub node: String,
+    /// In preflight.
+    pub before: NodeFacts,
+    /// In collect; absent when the run did not get there.
+    pub after: Option<NodeFacts>,
+}
+
+/// Facts of a machine. Absent means that it could not be read, never zero.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NodeFacts {
+    /// When, RFC 3339 in UTC.
+    pub at: String,
+    /// `uname -s -r`.
+    pub kernel: Option<String>,
+    /// `PRETTY_NAME` of os-release.
+    pub os: Option<String>,
+    /// Machine architecture, for example `aarch64`.
+    pub arch: String,
+    /// Processor model.
+    pub cpu_model: Option<String>,
+    /// Processors usable by this process.
+    pub cpus: u64,
+    /// `MemTotal` in bytes.
+    pub mem_total: Option<u64>,
+    /// `MemAvailable` in bytes.
+    pub mem_available: Option<u64>,
+    /// Boot id of the kernel; another one after the run means a reboot.
+    pub boot_id: Option<String>,
+    /// Devices of the NVIDIA driver, by model name; empty without a driver.
+    pub gpus: Vec<String>,
+}
+
+/// `image.json`: what program served, as pinned and as observed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ImageFile {
+    /// Always [`IMAGE_FORMAT`].
+    pub format: String,
+    /// The run.
+    pub run_id: String,
+    /// Hash of its nonce.
+    pub nonce_hash: Sha256Digest,
+    /// `process`: an executable, not a container image.
+    pub kind: String,
+    /// As in the plan.
+    pub pinned: Pin,
+    /// Digest of the running executable, read from the running process, by
+    /// replica. Absent for a rank that was never up.
+    pub observed: BTreeMap<String, Sha256Digest>,
+}
+
+/// `engine/<replica>.json`: the serving process of one replica.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EngineFile {
+    /// Always [`ENGINE_FORMAT`].
+    pub format: String,
+    /// The run.
+    pub run_id: String,
+    /// Hash of its nonce.
+    pub nonce_hash: Sha256Digest,
+    /// Replica it serves.
+    pub replica: String,
+    /// Process id.
+    pub pid: u32,
+    /// Start time in clock ticks since boot.
+    pub start_ticks: u64,
+    /// Port it listens on.
+    pub port: u16,
+    /// Arguments of the running process, read from the system after launch; the
+    /// first is replaced by `{executable}`.
+    pub argv: Vec<String>,
+    /// Its environment, read from the system.
+    pub env: BTreeMap<String, String>,
+    /// Documents of the server before the measurement, by path.
+    pub before: BTreeMap<String, Value>,
+    /// The same after it.
+    pub after: BTreeMap<String, Value>,
+}
+
+/// A line of grades.jsonl.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct GradeLine {
+    /// Case id.
+    pub case: String,
+    /// Repetition.
+    pub rep: u32,
+    /// The scorer's word.
+    #[serde(flatten)]
+    pub grade: Grade,
+    /// What is remarkable about the answer; see [`crate::grading::flags`].
+    pub flags: Vec<String>,
+}
+
+/// A line of telemetry.jsonl.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TelemetryLine {
+    /// Nanoseconds since the run epoch.
+    pub t: u64,
+    /// Alias of the node.
+    pub node: String,
+    /// `MemAvailable` in bytes.
+    pub mem_available: Option<u64>,
+    /// One-minute load average in thousandths.
+    pub load1_milli: Option<u64>,
+    /// Busy time of all processors since boot, in clock ticks.
+    pub cpu_busy_ticks: Option<u64>,
+}

@@ -1,0 +1,116 @@
+//! Reading a bundle's folder: plain files only, never through a link.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use walkdir::WalkDir;
+
+use super::index::{Files, INDEX_FILE, PRIVATE_DIR, RECORD_FILE, SALTS_FILE, Salts};
+use crate::codes::Code;
+use crate::finding::Finding;
+use crate::json;
+use crate::relpath::RelPath;
+
+/// Largest evidence file that is read.
+pub const MAX_FILE: u64 = 4 << 30;
+
+/// A bundle's folder could not be read.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "could not read bundle {path}: {source} (hint: give the folder of one run, such as evidence/<run-id>)"
+)]
+pub struct ReadError {
+    /// What was being read.
+    pub path: PathBuf,
+    /// The system's reason.
+    source: io::Error,
+}
+
+/// The bytes of a bundle, before anything is believed.
+#[derive(Debug, Clone, Default)]
+pub struct RawBundle {
+    /// `record.intoto.jsonl`.
+    pub record: Option<Vec<u8>>,
+    /// `index.json`.
+    pub index: Option<Vec<u8>>,
+    /// Salts, when the private folder is here.
+    pub salts: Salts,
+    /// Every other file outside `private/`.
+    pub files: Files,
+    /// Things that are neither files nor folders, and names that no index can hold.
+    pub findings: Vec<Finding>,
+}
+
+/// Reads a bundle's folder.
+pub fn read(dir: &Path) -> Result<RawBundle, ReadError> {
+    let err = |path: &Path, source| ReadError {
+        path: path.to_owned(),
+        source,
+    };
+    let meta = std::fs::metadata(dir).map_err(|e| err(dir, e))?;
+    if !meta.is_dir() {
+        return Err(err(dir, io::Error::other("it is not a folder")));
+    }
+    let mut out = RawBundle::default();
+    // The folder itself may be given through a link; nothing inside may be one.
+    let root = dir.canonicalize().map_err(|e| err(dir, e))?;
+    for entry in WalkDir::new(&root).min_depth(1).sort_by_file_name() {
+        let entry = entry.map_err(|e| {
+            let path = e.path().unwrap_or(dir).to_owned();
+            err(&path, io::Error::other(e))
+        })?;
+        if entry.file_type().is_dir() {
+            continue;
+        }
+        let rel = entry.path().strip_prefix(&root).unwrap_or(entry.path());
+        let name = std::os::unix::ffi::OsStrExt::as_bytes(rel.as_os_str());
+        let Ok(path) = RelPath::from_bytes(name) else {
+            continue;
+        };
+        if !entry.file_type().is_file() {
+            out.findings.push(Finding::new(
+                Code::EvidenceFileType,
+                path.to_string(),
+                "it is neither a file nor a folder and was not opened",
+            ));
+            continue;
+        }
+        let text = path.to_string();
+        let private = text.starts_with(&format!("{PRIVATE_DIR}/"));
+        if private && text != SALTS_FILE {
+            continue;
+        }
+        let bytes = read_file(entry.path()).map_err(|e| err(entry.path(), e))?;
+        match text.as_str() {
+            RECORD_FILE => out.record = Some(bytes),
+            INDEX_FILE => out.index = Some(bytes),
+            SALTS_FILE => out.salts = json::from_slice(&bytes).unwrap_or_default(),
+            _ => {
+                out.files.insert(path, bytes);
+            }
+        }
+    }
+    Ok(out)
+}
+
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    use std::io::Read;
+    use std::os::unix::fs::OpenOptionsExt;
+    // Not following a link and not waiting for a pipe, even if the entry was
+    // exchanged after it was listed.
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let file = std::fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits() as i32)
+        .open(path)?;
+    let meta = file.metadata()?;
+    if !meta.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    if meta.len() > MAX_FILE {
+        return Err(io::Error::other("it is larger than 4 GiB"));
+    }
+    let mut bytes = Vec::with_capacity(meta.len() as usize);
+    file.take(MAX_FILE).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,31 @@
+//! Figures: exact arithmetic and the definitions of docs/metrics.md.
+
+pub mod exact;
+pub mod serving;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A derived figure.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Metric {
+    /// Id of its definition in docs/metrics.md, with its version.
+    pub id: String,
+    /// Decimal string; absent when it cannot be measured.
+    pub value: Option<String>,
+    /// Unit.
+    pub unit: String,
+    /// Values that went in.
+    pub n: u64,
+    /// Estimator, for example `median (type 7)`.
+    pub estimator: String,
+    /// What it is out of.
+    pub denominator: String,
+    /// `recomputed` here; other labels come from imports.
+    pub derivation: String,
+    /// Who vouches for the events.
+    pub witness: String,
+    /// Why there is no value, or what to beware of.
+    pub note: Option<String>,
+}

@@ -1,0 +1,179 @@
+//! Attribution: is it known which weights and which program gave an answer?
+//!
+//! `verified` needs all of: every rank of the endpoint loaded weights that were
+//! verified before the run and unchanged after it; the running executable,
+//! arguments and environment equal the plan; the request went to the endpoint
+//! that this run launched for it; the ranks lived throughout; no taint touches
+//! the request. The first rule that does not hold is the reason. All inputs are
+//! the operator's word unless a node signed its own report, so the witness is
+//! the operator.
+
+use std::collections::BTreeMap;
+
+use super::{Attribution, Taint};
+use crate::bundle::Evidence;
+use crate::event::{Event, EventLine};
+use crate::grading::Declared;
+use crate::plan::{EndpointPlan, Pin, RunPlan};
+use crate::trace::Transport;
+use crate::weights::{Integrity, derive_integrity};
+
+/// What became of the copy of one checkpoint after the run.
+pub fn after_state(report: Option<&crate::weights::ReplicaReport>) -> &'static str {
+    match report.and_then(|r| r.after.as_ref()) {
+        Some(a) if a.changed.is_empty() && a.unchanged => "unchanged",
+        Some(_) => "changed",
+        None => "not_checked",
+    }
+}
+
+/// Why each replica's rank cannot be attributed, if so.
+fn rank_faults(evidence: &Evidence) -> BTreeMap<&str, &'static str> {
+    evidence
+        .plan
+        .replicas
+        .iter()
+        .filter_map(|r| rank_fault(evidence, &r.name).map(|why| (r.name.as_str(), why)))
+        .collect()
+}
+
+fn rank_fault(evidence: &Evidence, replica: &str) -> Option<&'static str> {
+    for checkpoint in &evidence.plan.checkpoints {
+        let key = (replica.to_owned(), checkpoint.role.clone());
+        let report = evidence.replicas.get(&key);
+        let verified = match (report, evidence.manifests.get(&checkpoint.role)) {
+            (Some(report), Some(manifest)) => {
+                derive_integrity(manifest, report) == Integrity::Verified
+            }
+            _ => false,
+        };
+        if !verified {
+            return Some("weights-not-verified");
+        }
+        match after_state(report) {
+            "unchanged" => {}
+            "changed" => return Some("weights-changed"),
+            _ => return Some("weights-not-rechecked"),
+        }
+    }
+    match (
+        &evidence.plan.engine.executable,
+        evidence.image.observed.get(replica),
+    ) {
+        (Pin::Unpinned { .. }, _) => return Some("executable-unpinned"),
+        (_, None) => return Some("executable-not-observed"),
+        (Pin::Sha256(want), Some(found)) if want != found => return Some("executable-differs"),
+        _ => {}
+    }
+    if !process_as_planned(evidence, replica) {
+        return Some("process-not-as-planned");
+    }
+    if !lived(evidence, replica) {
+        return Some("rank-did-not-live");
+    }
+    None
+}
+
+/// The observed arguments and environment equal the filled template.
+pub fn process_as_planned(evidence: &Evidence, replica: &str) -> bool {
+    let plan: &RunPlan = &evidence.plan;
+    let (Some(engine), Some(planned)) = (
+        evidence.engines.get(replica),
+        plan.replicas.iter().find(|r| r.name == replica),
+    ) else {
+        return false;
+    };
+    // The template asks for any free port ("0") and the process reports which it
+    // got; the port is tied to the process by the rank_up event.
+    engine.argv == plan.argv(planned, "{executable}", "0") && engine.env == plan.engine.env
+}
+
+/// The process that was started was still there when the measurement was over,
+/// and did not end before.
+fn lived(evidence: &Evidence, replica: &str) -> bool {
+    let Some(engine) = evidence.engines.get(replica) else {
+        return false;
+    };
+    let ours = (engine.pid, engine.start_ticks);
+    let up = |l: &EventLine| match &l.event {
+        Event::RankUp {
+            replica: r,
+            pid,
+            start_ticks,
+            port,
+        } => r == replica && (*pid, *start_ticks) == ours && *port == engine.port,
+        _ => false,
+    };
+    let alive = |l: &EventLine| match &l.event {
+        Event::RankAlive {
+            replica: r,
+            pid,
+            start_ticks,
+        } => r == replica && (*pid, *start_ticks) == ours,
+        _ => false,
+    };
+    let exit =
+        |l: &EventLine| matches!(&l.event, Event::RankExit { replica: r, .. } if r == replica);
+    let seq = |f: &dyn Fn(&EventLine) -> bool| evidence.events.iter().find(|l| f(l)).map(|l| l.seq);
+    let ups = evidence.events.iter().filter(|l| up(l)).count();
+    let last_end = evidence
+        .events
+        .iter()
+        .rev()
+        .find(|l| matches!(l.event, Event::End { .. }))
+        .map_or(0, |l| l.seq);
+    match (seq(&up), seq(&alive)) {
+        (Some(u), Some(a)) => ups == 1 && u < a && last_end < a && seq(&exit).is_none_or(|x| a < x),
+        _ => false,
+    }
+}
+
+/// Attribution of every declared attempt, in order.
+pub fn attributions(
+    evidence: &Evidence,
+    declared: &[Declared],
+    taints: &[Taint],
+) -> Vec<Attribution> {
+    let faults = rank_faults(evidence);
+    declared
+        .iter()
+        .map(|d| match fault(evidence, d, &faults, taints) {
+            None => Attribution::Verified,
+            Some(reason) => Attribution::Unverified {
+                reason: reason.to_owned(),
+            },
+        })
+        .collect()
+}
+
+fn fault<'a>(
+    evidence: &'a Evidence,
+    declared: &Declared,
+    faults: &BTreeMap<&str, &'a str>,
+    taints: &[Taint],
+) -> Option<&'a str> {
+    let trace = match declared.trace {
+        Some(t) if t.transport() != Transport::NotAttempted => t,
+        _ => return Some("not-attempted"),
+    };
+    let endpoint: Option<&EndpointPlan> = evidence
+        .plan
+        .endpoints
+        .iter()
+        .find(|e| e.name == trace.endpoint);
+    let Some(endpoint) = endpoint else {
+        return Some("endpoint-not-in-plan");
+    };
+    if let Some(why) = endpoint
+        .replicas
+        .iter()
+        .find_map(|r| faults.get(r.as_str()))
+    {
+        return Some(why);
+    }
+    let touched = |t: &Taint| t.reqs.is_empty() || t.reqs.contains(&trace.req);
+    if taints.iter().any(touched) {
+        return Some("tainted");
+    }
+    None
+}

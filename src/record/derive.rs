@@ -1,0 +1,538 @@
+//! Derives the whole record from the evidence.
+//!
+//! One function for both sides: the operator's program calls it to seal, the
+//! auditor's to compare. It reads no clock and no file.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::*;
+use crate::bundle::Evidence;
+use crate::bundle::index::Index;
+use crate::digest::Enc;
+use crate::event::{DeltaKind, Event};
+use crate::grading::{Declared, THINK_TAGS, declared};
+use crate::json;
+use crate::metrics::serving::{prompt_range, serving};
+use crate::trace::Trace;
+use crate::weights::{agree, derive_integrity};
+
+/// Derives the record. `index` gives the withheld commitments.
+pub fn record(evidence: &Evidence, index: &Index, stated: &Stated) -> RunRecord {
+    let plan = &evidence.plan;
+    let declared = declared(plan, &evidence.traces);
+    let taints = status::taints(&evidence.events);
+    let attributions = attribution::attributions(evidence, &declared, &taints);
+    let grades = aligned_grades(evidence, &declared);
+    let cases = cases(&declared, &grades, &attributions);
+    let mut record = RunRecord {
+        run: run(evidence, &declared, taints),
+        model: model(evidence),
+        runtime: runtime(evidence),
+        hardware: hardware(evidence),
+        requests: requests(evidence, &declared),
+        input: input(evidence, &declared),
+        cache: cache(evidence, &declared),
+        transport: transport_counts(&cases),
+        grades: grade_counts(&cases),
+        attribution: attribution_counts(&cases),
+        integrity: integrity_counts(evidence),
+        metrics: serving(&declared, &grades),
+        cases,
+        limitations: Vec::new(),
+        conditions: conditions(evidence),
+        provenance: provenance(evidence, stated),
+        withheld: index.withholdable(),
+    };
+    record.limitations = limitations::derive(&record, facts(evidence, &declared, &grades));
+    record
+}
+
+/// Grades in the order of the declared attempts; a missing line is ungraded.
+fn aligned_grades(
+    evidence: &Evidence,
+    declared: &[Declared],
+) -> Vec<crate::bundle::files::GradeLine> {
+    let by_key: BTreeMap<(&str, u32), _> = evidence
+        .grades
+        .iter()
+        .map(|g| ((g.case.as_str(), g.rep), g))
+        .collect();
+    declared
+        .iter()
+        .map(|d| match by_key.get(&(d.case, d.rep)) {
+            Some(line) => (*line).clone(),
+            None => crate::bundle::files::GradeLine {
+                case: d.case.to_owned(),
+                rep: d.rep,
+                grade: Grade::Ungraded {
+                    reason: "no grade line".into(),
+                },
+                flags: Vec::new(),
+            },
+        })
+        .collect()
+}
+
+fn run(evidence: &Evidence, declared: &[Declared], taints: Vec<Taint>) -> Run {
+    let end = evidence.events.last().map_or(0, |l| l.t);
+    Run {
+        id: evidence.header.run_id.clone(),
+        nonce_hash: evidence.header.nonce_hash,
+        plan_digest: evidence.plan_digest,
+        status: status::status(&evidence.events, declared),
+        taints,
+        started: evidence.header.epoch.clone(),
+        finished: add_ns(&evidence.header.epoch, end),
+        suite: evidence.suite_toml.name.clone(),
+        kind: evidence.suite_toml.kind.clone(),
+    }
+}
+
+/// Wall-clock text of an instant `ns` after the epoch; the epoch's own text when
+/// it is not a timestamp.
+pub fn add_ns(epoch: &str, ns: u64) -> String {
+    let add = || {
+        let start: jiff::Timestamp = epoch.parse().ok()?;
+        let span = jiff::SignedDuration::from_nanos(i64::try_from(ns).ok()?);
+        Some(start.checked_add(span).ok()?.to_string())
+    };
+    add().unwrap_or_else(|| epoch.to_owned())
+}
+
+fn model(evidence: &Evidence) -> Model {
+    let checkpoints = evidence
+        .plan
+        .checkpoints
+        .iter()
+        .map(|pin| {
+            let manifest = evidence.manifests.get(&pin.role);
+            CheckpointRecord {
+                role: pin.role.clone(),
+                name: pin.name.clone(),
+                manifest_root: pin.manifest_root,
+                files: manifest.map_or(0, |m| m.file_count() as u64),
+                bytes: manifest.map_or(0, |m| m.total_size()),
+                revision: pin.revision.clone(),
+                replicas: evidence
+                    .plan
+                    .replicas
+                    .iter()
+                    .map(|r| replica_record(evidence, &r.name, &r.node, &pin.role))
+                    .collect(),
+            }
+        })
+        .collect();
+    Model { checkpoints }
+}
+
+fn replica_record(evidence: &Evidence, replica: &str, node: &str, role: &str) -> ReplicaRecord {
+    let report = evidence
+        .replicas
+        .get(&(replica.to_owned(), role.to_owned()));
+    ReplicaRecord {
+        replica: replica.to_owned(),
+        node: node.to_owned(),
+        integrity: integrity(evidence, replica, role),
+        after: attribution::after_state(report).to_owned(),
+        observed_root: report.and_then(|r| r.observed_root),
+    }
+}
+
+fn integrity(evidence: &Evidence, replica: &str, role: &str) -> Integrity {
+    let report = evidence
+        .replicas
+        .get(&(replica.to_owned(), role.to_owned()));
+    match (report, evidence.manifests.get(role)) {
+        (Some(report), Some(manifest)) => derive_integrity(manifest, report),
+        _ => Integrity::NotChecked {
+            reason: "there is no report of this replica".into(),
+        },
+    }
+}
+
+fn runtime(evidence: &Evidence) -> Runtime {
+    let plan = &evidence.plan;
+    let equal = match plan.engine.executable {
+        Pin::Sha256(want) => evidence
+            .image
+            .observed
+            .values()
+            .filter(|d| **d == want)
+            .count(),
+        Pin::Unpinned { .. } => 0,
+    };
+    let argv = plan
+        .engine
+        .argv
+        .iter()
+        .fold(Enc::new("argv/v1"), |enc, a| enc.bytes(a.as_bytes()));
+    let env = plan
+        .engine
+        .env
+        .iter()
+        .fold(Enc::new("env/v1"), |enc, (k, v)| {
+            enc.bytes(k.as_bytes()).bytes(v.as_bytes())
+        });
+    let ranks: Vec<String> = plan
+        .endpoints
+        .iter()
+        .map(|e| format!("{}={}", e.name, e.replicas.join("+")))
+        .collect();
+    Runtime {
+        engine: plan.engine.recipe.clone(),
+        version: common(evidence, |doc| {
+            doc.get("/version")?
+                .get("version")?
+                .as_str()
+                .map(str::to_owned)
+        }),
+        image_kind: evidence.image.kind.clone(),
+        image: plan.engine.executable.clone(),
+        image_observed_equal: equal as u64,
+        ranks: evidence.engines.len() as u64,
+        argv_digest: argv.finish(),
+        env_digest: env.finish(),
+        layout: ranks.join(" "),
+        context_limit_tokens: common(evidence, |doc| {
+            doc.get("/v1/models")?
+                .pointer("/data/0/max_model_len")?
+                .as_u64()
+        }),
+    }
+}
+
+/// A fact that every serving process reports alike before the measurement.
+fn common<T: PartialEq>(
+    evidence: &Evidence,
+    read: impl Fn(&BTreeMap<String, Value>) -> Option<T>,
+) -> Option<T> {
+    let mut values = evidence.engines.values().map(|e| read(&e.before));
+    let first = values.next()??;
+    values.all(|v| v.as_ref() == Some(&first)).then_some(first)
+}
+
+fn hardware(evidence: &Evidence) -> Hardware {
+    let machines: BTreeSet<String> = evidence
+        .nodes
+        .iter()
+        .map(|(alias, n)| n.before.boot_id.clone().unwrap_or_else(|| alias.clone()))
+        .collect();
+    Hardware {
+        machines: machines.len() as u64,
+        nodes: evidence
+            .nodes
+            .iter()
+            .map(|(alias, n)| NodeRecord {
+                node: alias.clone(),
+                arch: n.before.arch.clone(),
+                cpu_model: n.before.cpu_model.clone(),
+                cpus: n.before.cpus,
+                mem_total: n.before.mem_total,
+                gpus: n.before.gpus.clone(),
+                os: n.before.os.clone(),
+                kernel: n.before.kernel.clone(),
+            })
+            .collect(),
+    }
+}
+
+fn requests(evidence: &Evidence, declared: &[Declared]) -> Requests {
+    let plan = &evidence.plan;
+    let reasoning = declared
+        .iter()
+        .filter(|d| {
+            d.trace
+                .is_some_and(|t| t.text_len(DeltaKind::Reasoning) > 0)
+        })
+        .count();
+    Requests {
+        temperature: plan.requests.temperature.clone(),
+        seed: plan.requests.seed,
+        max_tokens: plan.requests.max_tokens,
+        reasoning_effort: plan.requests.reasoning_effort.clone(),
+        reasoning_observed: reasoning as u64,
+        streaming: true,
+        concurrency: plan.load.concurrency,
+        repetitions: plan.load.repetitions,
+        endpoints: plan.endpoints.len() as u64,
+    }
+}
+
+fn input(evidence: &Evidence, declared: &[Declared]) -> Input {
+    let (min, max, n) = prompt_range(declared);
+    Input {
+        dataset: evidence.plan.suite.dataset,
+        cases: evidence.plan.suite.case_ids.len() as u64,
+        length_target_tokens: evidence.suite_toml.length_target_tokens,
+        prompt_tokens_min: min,
+        prompt_tokens_max: max,
+        prompt_tokens_n: n,
+        preparation: "frozen documents; a unique prefix per case, repetition and run".into(),
+    }
+}
+
+fn cache(evidence: &Evidence, declared: &[Declared]) -> Cache {
+    let claim = evidence.plan.cache.claim.clone();
+    let proof = if claim == "cold" {
+        cold_proof(evidence.plan.cache.max_cached_tokens, declared)
+    } else {
+        CacheProof::NotClaimed
+    };
+    Cache { claim, proof }
+}
+
+/// Cold means: every attempt that generated anything reported its cached tokens,
+/// and none reported more than the limit.
+fn cold_proof(limit: u64, declared: &[Declared]) -> CacheProof {
+    let answered: Vec<&Trace> = declared
+        .iter()
+        .filter_map(|d| d.trace)
+        .filter(|t| t.first_generated.is_some())
+        .collect();
+    let refused = |reason: String| CacheProof::Refused { reason };
+    if answered.is_empty() {
+        return refused("no attempt was answered".into());
+    }
+    let reports: Vec<u64> = answered.iter().filter_map(|t| t.usage?.cached).collect();
+    let silent = answered.len() - reports.len();
+    if silent > 0 {
+        return refused(format!(
+            "{silent} answers came without a cached-token report"
+        ));
+    }
+    let most = reports.iter().copied().max().unwrap_or(0);
+    if most > limit {
+        return refused(format!(
+            "{most} cached tokens were reported, over the limit of {limit}"
+        ));
+    }
+    CacheProof::Proven {
+        n: reports.len() as u64,
+        max_cached_tokens: most,
+    }
+}
+
+fn cases(
+    declared: &[Declared],
+    grades: &[crate::bundle::files::GradeLine],
+    attributions: &[Attribution],
+) -> Vec<CaseRecord> {
+    declared
+        .iter()
+        .zip(grades)
+        .zip(attributions)
+        .map(|((d, g), a)| {
+            let trace = d.trace;
+            let since = |f: fn(&Trace) -> Option<u64>| {
+                let t = trace?;
+                Some(f(t)? - t.send?)
+            };
+            let mut flags = g.flags.clone();
+            if let Some(t) = trace {
+                if t.finish.is_some() && t.done.is_none() && d.transport() == Transport::Completed {
+                    flags.push("no-done".into());
+                }
+                flags.extend(t.odd.keys().map(|o| format!("odd-{}", name_of(o))));
+            }
+            CaseRecord {
+                case: d.case.to_owned(),
+                rep: d.rep,
+                endpoint: trace.map(|t| t.endpoint.clone()),
+                transport: d.transport(),
+                grade: g.grade.clone(),
+                attribution: a.clone(),
+                duration_ns: since(|t| t.end),
+                first_generated_ns: since(|t| t.first_generated),
+                first_content_ns: since(|t| t.first_content),
+                prompt_tokens: trace.and_then(Trace::prompt_tokens),
+                completion_tokens: trace.and_then(Trace::completion_tokens),
+                finish_reason: trace.and_then(|t| t.finish.clone()),
+                flags,
+            }
+        })
+        .collect()
+}
+
+fn name_of<T: Serialize>(value: &T) -> String {
+    match serde_json::to_value(value) {
+        Ok(Value::String(s)) => s.replace('_', "-"),
+        _ => String::new(),
+    }
+}
+
+fn transport_counts(cases: &[CaseRecord]) -> TransportCounts {
+    let count = |want: Transport| cases.iter().filter(|c| c.transport == want).count() as u64;
+    TransportCounts {
+        declared: cases.len() as u64,
+        completed: count(Transport::Completed),
+        http_error: count(Transport::HttpError),
+        stream_error: count(Transport::StreamError),
+        truncated: count(Transport::Truncated),
+        timeout: count(Transport::Timeout),
+        cancelled: count(Transport::Cancelled),
+        connect_error: count(Transport::ConnectError),
+        not_attempted: count(Transport::NotAttempted),
+    }
+}
+
+fn grade_counts(cases: &[CaseRecord]) -> GradeCounts {
+    let count = |f: fn(&Grade) -> bool| cases.iter().filter(|c| f(&c.grade)).count() as u64;
+    GradeCounts {
+        declared: cases.len() as u64,
+        pass: count(|g| *g == Grade::Pass),
+        fail: count(|g| matches!(g, Grade::Fail { .. })),
+        ungraded: count(|g| matches!(g, Grade::Ungraded { .. })),
+    }
+}
+
+fn attribution_counts(cases: &[CaseRecord]) -> AttributionCounts {
+    let verified = |c: &&CaseRecord| c.attribution == Attribution::Verified;
+    let n = cases.iter().filter(verified).count() as u64;
+    AttributionCounts {
+        declared: cases.len() as u64,
+        verified: n,
+        unverified: cases.len() as u64 - n,
+        verified_passes: cases
+            .iter()
+            .filter(verified)
+            .filter(|c| c.grade == Grade::Pass)
+            .count() as u64,
+        witness: "operator".into(),
+    }
+}
+
+fn integrity_counts(evidence: &Evidence) -> IntegrityCounts {
+    let plan = &evidence.plan;
+    let roles = || plan.checkpoints.iter().map(|c| c.role.as_str());
+    let verified = |replica: &str| {
+        roles().all(|role| integrity(evidence, replica, role) == Integrity::Verified)
+    };
+    let unchanged = |replica: &str| {
+        roles().all(|role| {
+            let report = evidence
+                .replicas
+                .get(&(replica.to_owned(), role.to_owned()));
+            attribution::after_state(report) == "unchanged"
+        })
+    };
+    let count =
+        |f: &dyn Fn(&str) -> bool| plan.replicas.iter().filter(|r| f(&r.name)).count() as u64;
+    let distinct = roles()
+        .map(|role| {
+            let reports: Vec<_> = evidence
+                .replicas
+                .iter()
+                .filter(|((_, r), _)| r == role)
+                .map(|(_, report)| report)
+                .collect();
+            agree(&reports).replicas as u64
+        })
+        .min()
+        .unwrap_or(0);
+    IntegrityCounts {
+        replicas: plan.replicas.len() as u64,
+        distinct,
+        verified: count(&verified),
+        unchanged_after: count(&|r| verified(r) && unchanged(r)),
+    }
+}
+
+fn conditions(evidence: &Evidence) -> Conditions {
+    let plan = &evidence.plan;
+    let hardware: Vec<String> = evidence
+        .nodes
+        .values()
+        .map(|n| {
+            let b = &n.before;
+            format!(
+                "{} {} x{} gpus=[{}]",
+                b.arch,
+                b.cpu_model.as_deref().unwrap_or("?"),
+                b.cpus,
+                b.gpus.join(",")
+            )
+        })
+        .collect();
+    let extra = Value::Object(plan.requests.extra.clone());
+    let values: BTreeMap<String, String> = [
+        ("suite", plan.suite.digest.hex()),
+        ("dataset", plan.suite.dataset.hex()),
+        ("scorer", plan.suite.scorer.hex()),
+        ("hardware", hardware.join("; ")),
+        ("cache", plan.cache.claim.clone()),
+        ("concurrency", plan.load.concurrency.to_string()),
+        ("endpoints", plan.endpoints.len().to_string()),
+        ("temperature", plan.requests.temperature.clone()),
+        ("seed", plan.requests.seed.to_string()),
+        ("max_tokens", plan.requests.max_tokens.to_string()),
+        (
+            "extra",
+            String::from_utf8_lossy(&json::canonical(&extra)).into_owned(),
+        ),
+        (
+            "reasoning_effort",
+            plan.requests.reasoning_effort.clone().unwrap_or_default(),
+        ),
+        ("token_counts", "server".to_owned()),
+    ]
+    .into_iter()
+    .map(|(k, v)| (k.to_owned(), v))
+    .collect();
+    let digest = values
+        .iter()
+        .fold(Enc::new("conditions/v1"), |enc, (k, v)| {
+            enc.bytes(k.as_bytes()).bytes(v.as_bytes())
+        })
+        .finish();
+    Conditions { values, digest }
+}
+
+fn provenance(evidence: &Evidence, stated: &Stated) -> Provenance {
+    let made_by_run = evidence.events.iter().any(|l| {
+        matches!(
+            l.event,
+            Event::Declare {
+                key_made_by_run: true,
+                ..
+            }
+        )
+    });
+    Provenance {
+        suite: evidence.plan.suite.digest,
+        evaluator: evidence.plan.suite.scorer,
+        dialect: crate::scorer::DIALECT.into(),
+        dataset: evidence.plan.suite.dataset,
+        rules_version: RULES_VERSION.into(),
+        key_origin: if made_by_run { "this_run" } else { "existing" }.into(),
+        tool: stated.tool.clone(),
+        signers: stated.signers.clone(),
+    }
+}
+
+fn facts(
+    evidence: &Evidence,
+    declared: &[Declared],
+    grades: &[crate::bundle::files::GradeLine],
+) -> limitations::Facts {
+    let traces = || declared.iter().filter_map(|d| d.trace);
+    limitations::Facts {
+        warmups: evidence
+            .traces
+            .requests
+            .iter()
+            .filter(|t| t.warmup && t.send.is_some())
+            .count() as u64,
+        reasoning_uncounted: traces()
+            .filter(|t| t.text_len(DeltaKind::Reasoning) > 0 && t.reasoning_tokens().is_none())
+            .count() as u64,
+        tokens_missing: traces()
+            .filter(|t| t.transport() == Transport::Completed && t.completion_tokens().is_none())
+            .count() as u64,
+        think_tags: grades
+            .iter()
+            .filter(|g| g.flags.iter().any(|f| f == THINK_TAGS))
+            .count() as u64,
+    }
+}

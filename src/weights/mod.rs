@@ -1,0 +1,54 @@
+//! Which bytes lie on which replica.
+//!
+//! The pieces follow the question in the order it is answered:
+//!
+//! 1. [`Manifest`] says which files a checkpoint consists of. Its root
+//!    (`runseal-tree/v1`) is the checkpoint's identity.
+//! 2. [`rehash`] looks at one folder: lists it, opens every regular file without
+//!    following a link, and hashes what it reads. The [`ReplicaScan`] holds facts
+//!    and no opinion.
+//! 3. A [`ReplicaReport`] is those facts judged against the manifest. The
+//!    judgement is a pure function of the two, so an auditor runs it again
+//!    ([`derive_integrity`], [`check_report`]) and never reads the stored verdict.
+//! 4. [`agree`] lays the reports side by side: which replicas hold the same
+//!    bytes, and whether they are distinct copies at all.
+//! 5. [`survey`] does all of this for every replica of an [`Inventory`], and is
+//!    what `verify weights` prints.
+//!
+//! A state starts at "not checked" and only a digest that was computed from
+//! bytes read in this run turns it into "verified".
+
+mod agree;
+mod beneath;
+mod inventory;
+mod judge;
+mod manifest;
+mod rehash;
+mod report;
+mod restat;
+mod survey;
+mod values;
+
+pub use agree::{Agreement, FileAgreement, Group, agree};
+pub use inventory::{INVENTORY_FORMAT, Inventory, InventoryError, Replica};
+pub use manifest::{
+    Binding, MANIFEST_FORMAT, Manifest, ManifestError, ManifestFile, PinError, Source,
+};
+pub use rehash::{NoProgress, Progress, ReplicaScan, Unreachable, rehash, scan_folder};
+pub use report::{
+    FileReport, FileStat, Integrity, Kind, Problem, ProblemKind, REPLICA_FORMAT, ReplicaReport,
+    ReportContext, Restat, RootIdentity, StatChange, State, check_report, derive_integrity,
+    integrity_of_files,
+};
+pub use restat::restat;
+pub use survey::{Survey, SurveyedReplica, Target, Verdict, survey};
+pub use values::{Algorithm, Blake3Digest, Mode, Wide};
+
+use std::io;
+
+/// The boot id of the running kernel: two replicas with the same one are on the
+/// same machine.
+pub fn boot_id() -> io::Result<String> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    Ok(text.trim().to_owned())
+}

@@ -1,0 +1,272 @@
+//! Reading and hashing one folder.
+//!
+//! The folder is listed first. Then its regular files are hashed on all cores,
+//! largest first, each in 256 KiB reads into a buffer that the thread keeps.
+//! Files are read and never mapped: a mapped file that is truncated meanwhile
+//! kills the process.
+//!
+//! A digest counts only if the file held still: size, times and identity are
+//! compared when it is listed, when it is opened and after the last read. At most
+//! the size at the first look is read, so a growing file ends. Files that cannot
+//! match anyway (unlisted, or of another size) are hashed too, because it matters
+//! which replicas share them, but only within a budget: a sparse file can claim
+//! to be larger than anyone can read.
+
+use std::cell::RefCell;
+use std::io::{self, Read};
+use std::path::Path;
+
+use rayon::prelude::*;
+use sha2::{Digest, Sha256};
+
+use super::beneath::{Folder, could_not_read, file_stat, kind};
+use super::manifest::Manifest;
+use super::report::{FileReport, FileStat, Kind, Problem, ProblemKind, RootIdentity};
+use super::values::{Algorithm, Blake3Digest};
+use crate::digest::Sha256Digest;
+use crate::relpath::RelPath;
+
+const BUFFER: usize = 256 * 1024;
+/// Bytes of files that cannot match which are read beyond the manifest's own size.
+const SPARE: u64 = 1 << 30;
+
+/// Hears how far a rehash is. Called from several threads.
+pub trait Progress: Sync {
+    /// This many bytes in this many files are going to be read.
+    fn planned(&self, files: usize, bytes: u64);
+    /// So many more bytes of a file were read and hashed.
+    fn read(&self, path: &RelPath, bytes: u64);
+}
+
+/// Nobody listens.
+pub struct NoProgress;
+
+impl Progress for NoProgress {
+    fn planned(&self, _: usize, _: u64) {}
+    fn read(&self, _: &RelPath, _: u64) {}
+}
+
+/// What was found in a folder: facts without a judgement (every state in `files`
+/// is still "not checked").
+#[derive(Debug, Clone)]
+pub struct ReplicaScan {
+    /// Which digests were computed.
+    pub algorithm: Algorithm,
+    /// The folder itself.
+    pub root_identity: RootIdentity,
+    /// Everything in it, in byte order of the paths.
+    pub files: Vec<FileReport>,
+}
+
+/// The folder could not be opened or listed at all.
+#[derive(Debug, thiserror::Error)]
+#[error("the folder could not be opened: {0} (hint: check the path and that you may read it)")]
+pub struct Unreachable(#[from] io::Error);
+
+/// Rehashes one replica of the checkpoint that `manifest` describes.
+pub fn rehash(
+    root: &Path,
+    manifest: &Manifest,
+    algorithm: Algorithm,
+    progress: &dyn Progress,
+) -> Result<ReplicaScan, Unreachable> {
+    scan(root, Some(manifest), algorithm, progress)
+}
+
+/// Hashes whatever a folder holds, for pinning.
+pub fn scan_folder(
+    root: &Path,
+    algorithm: Algorithm,
+    progress: &dyn Progress,
+) -> Result<ReplicaScan, Unreachable> {
+    scan(root, None, algorithm, progress)
+}
+
+fn scan(
+    root: &Path,
+    manifest: Option<&Manifest>,
+    algorithm: Algorithm,
+    progress: &dyn Progress,
+) -> Result<ReplicaScan, Unreachable> {
+    let folder = Folder::open(root)?;
+    let mut files = folder.list()?;
+    files.retain(|f| {
+        let wanted_here = manifest.is_some_and(|m| m.get(&f.path).is_some());
+        f.kind != Kind::Folder || f.problem.is_some() || wanted_here
+    });
+    if let Some(manifest) = manifest {
+        spend_budget(&mut files, manifest);
+    }
+
+    let mut jobs: Vec<(&mut FileReport, FileStat)> = files
+        .iter_mut()
+        .filter(|f| f.kind == Kind::File && f.problem.is_none())
+        .filter_map(|f| f.stat.map(|stat| (f, stat)))
+        .collect();
+    jobs.sort_by_key(|(_, stat)| std::cmp::Reverse(stat.size));
+    progress.planned(jobs.len(), jobs.iter().map(|(_, stat)| stat.size).sum());
+
+    // Bridged and not split in halves: the largest files start first, and no
+    // core is left with a run of large ones at the end.
+    jobs.into_iter().par_bridge().for_each(|(file, listed)| {
+        match hash_file(&folder, &file.path, listed, algorithm, progress) {
+            Ok((sha256, blake3)) => (file.sha256, file.blake3) = (sha256, blake3),
+            Err(problem) => file.problem = Some(problem),
+        }
+    });
+    Ok(ReplicaScan {
+        algorithm,
+        root_identity: folder.identity,
+        files,
+    })
+}
+
+fn spend_budget(files: &mut [FileReport], manifest: &Manifest) {
+    let mut left = manifest.total_size().saturating_add(SPARE);
+    for file in files.iter_mut().filter(|f| f.kind == Kind::File) {
+        let Some(size) = file.stat.map(|s| s.size) else {
+            continue;
+        };
+        if manifest.get(&file.path).is_some_and(|m| m.size == size) {
+            continue;
+        }
+        match left.checked_sub(size) {
+            Some(rest) => left = rest,
+            None => {
+                file.problem = Some(Problem {
+                    kind: ProblemKind::TooLarge,
+                    detail: format!("{size} bytes that the manifest does not expect were not read"),
+                });
+            }
+        }
+    }
+}
+
+thread_local! {
+    static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; BUFFER]);
+}
+
+type Digests = (Option<Sha256Digest>, Option<Blake3Digest>);
+
+fn hash_file(
+    folder: &Folder,
+    path: &RelPath,
+    listed: FileStat,
+    algorithm: Algorithm,
+    progress: &dyn Progress,
+) -> Result<Digests, Problem> {
+    let mut reader = SteadyFile::open(folder, path, listed)?;
+    let mut sha256 = algorithm.sha256().then(Sha256::new);
+    let mut blake3 = algorithm.blake3().then(blake3::Hasher::new);
+    READ_BUFFER.with_borrow_mut(|buffer| {
+        loop {
+            let chunk = reader.next_chunk(buffer)?;
+            if chunk.is_empty() {
+                break Ok(());
+            }
+            if let Some(h) = &mut sha256 {
+                h.update(chunk);
+            }
+            if let Some(h) = &mut blake3 {
+                h.update(chunk);
+            }
+            progress.read(path, chunk.len() as u64);
+        }
+    })?;
+    reader.finish()?;
+    Ok((
+        sha256.map(|h| Sha256Digest(h.finalize().into())),
+        blake3.map(|h| Blake3Digest(h.finalize().into())),
+    ))
+}
+
+/// A file being read, and the state that it must still be in at the end. Pull
+/// style, so that a hasher can take turns between several of them.
+struct SteadyFile {
+    file: std::fs::File,
+    listed: FileStat,
+    left: u64,
+}
+
+impl SteadyFile {
+    fn open(folder: &Folder, path: &RelPath, listed: FileStat) -> Result<Self, Problem> {
+        let file = folder.open_file(path).map_err(|e| not_opened(&e))?;
+        let this = Self {
+            file,
+            listed,
+            left: listed.size,
+        };
+        this.compare()?;
+        Ok(this)
+    }
+
+    fn next_chunk<'b>(&mut self, buffer: &'b mut [u8]) -> Result<&'b [u8], Problem> {
+        if self.left == 0 {
+            return Ok(&[]);
+        }
+        let most = self.left.min(buffer.len() as u64) as usize;
+        let n = loop {
+            match self.file.read(&mut buffer[..most]) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                other => break other.map_err(|e| could_not_read(&e))?,
+            }
+        };
+        if n == 0 {
+            return Err(changed("it became shorter"));
+        }
+        self.left -= n as u64;
+        Ok(&buffer[..n])
+    }
+
+    fn finish(self) -> Result<(), Problem> {
+        self.compare()
+    }
+
+    fn compare(&self) -> Result<(), Problem> {
+        let now = rustix::fs::fstat(&self.file).map_err(|e| could_not_read(&e.into()))?;
+        if kind(&now) != Kind::File {
+            return Err(changed("it is no longer a file"));
+        }
+        let what = differences(&self.listed, &file_stat(&now));
+        if what.is_empty() {
+            Ok(())
+        } else {
+            Err(changed(&format!("{} changed", what.join(", "))))
+        }
+    }
+}
+
+/// It was a file when it was listed. Gone, or a link, or a socket by now: that is
+/// a change and not a matter of permissions.
+fn not_opened(e: &io::Error) -> Problem {
+    use rustix::io::Errno;
+    let gone = [Errno::NOENT, Errno::LOOP, Errno::NXIO, Errno::NOTDIR];
+    match e.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(errno) if gone.contains(&errno) => changed(&format!("it was replaced: {e}")),
+        _ => could_not_read(e),
+    }
+}
+
+fn changed(what: &str) -> Problem {
+    Problem {
+        kind: ProblemKind::ChangedDuringRead,
+        detail: what.to_owned(),
+    }
+}
+
+/// What differs between two looks at one file. The change time covers whatever
+/// the others miss, and cannot be set back by a program.
+pub(super) fn differences(before: &FileStat, after: &FileStat) -> Vec<&'static str> {
+    [
+        ("size", before.size != after.size),
+        (
+            "identity",
+            (before.dev, before.ino) != (after.dev, after.ino),
+        ),
+        ("mtime", before.mtime_ns != after.mtime_ns),
+        ("ctime", before.ctime_ns != after.ctime_ns),
+    ]
+    .into_iter()
+    .filter_map(|(name, differs)| differs.then_some(name))
+    .collect()
+}

@@ -1,0 +1,68 @@
+//! A second look after the run: did anything move? Names, sizes, times and
+//! identities are compared; no file is read. The change time is set by the
+//! kernel, so a file written to and given its old mtime back still shows.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::beneath::Folder;
+use super::rehash::differences;
+use super::report::{FileReport, Kind, ReplicaReport, Restat, StatChange};
+
+/// Compares a folder with the report of its rehash. `finished` is the time now,
+/// RFC 3339 in UTC.
+pub fn restat(root: &Path, report: &ReplicaReport, finished: String) -> Restat {
+    let changed = match look(root, report) {
+        Ok(changed) => changed,
+        Err(e) => vec![change(".", format!("it can no longer be listed: {e}"))],
+    };
+    Restat {
+        finished,
+        unchanged: changed.is_empty(),
+        changed,
+    }
+}
+
+fn look(root: &Path, report: &ReplicaReport) -> std::io::Result<Vec<StatChange>> {
+    let folder = Folder::open(root)?;
+    let mut changed = Vec::new();
+    if folder.identity != report.root_identity {
+        changed.push(change(".", "it is another folder".to_owned()));
+    }
+    let now = folder.list()?;
+    let mut before: BTreeMap<_, _> = report.files.iter().map(|f| (&f.path, f)).collect();
+    for entry in &now {
+        match before.remove(&entry.path) {
+            Some(old) => {
+                if let Some(what) = compare(old, entry) {
+                    changed.push(change(&entry.path.to_string(), what));
+                }
+            }
+            // Folders that hold only expected files are not in the report.
+            None if entry.kind == Kind::Folder && entry.problem.is_none() => {}
+            None => changed.push(change(&entry.path.to_string(), "it appeared".to_owned())),
+        }
+    }
+    for path in before.keys() {
+        changed.push(change(&path.to_string(), "it vanished".to_owned()));
+    }
+    Ok(changed)
+}
+
+fn compare(old: &FileReport, new: &FileReport) -> Option<String> {
+    if old.kind != new.kind {
+        return Some(format!("it was a {} and is a {}", old.kind, new.kind));
+    }
+    let (Some(before), Some(after)) = (old.stat, new.stat) else {
+        return Some("it could not be looked at".to_owned());
+    };
+    let what = differences(&before, &after);
+    (!what.is_empty()).then(|| format!("{} changed", what.join(", ")))
+}
+
+fn change(path: &str, what: String) -> StatChange {
+    StatChange {
+        path: path.to_owned(),
+        what,
+    }
+}
