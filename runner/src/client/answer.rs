@@ -1,0 +1,378 @@
+//! What the bytes of one attempt mean, event by event.
+//!
+//! [`Answer`] is fed with reads, the head and body parts in the order in which
+//! they happened, logs what they hold, each thing with the stamp and number of
+//! its read, and keeps the text for `responses.jsonl`. It does no waiting.
+
+use std::ops::ControlFlow;
+
+use hyper::header::CONTENT_TYPE;
+use hyper::http::response::Parts;
+use runseal::event::{DeltaKind, EndCause, Event, Oddity, delta_digest, error_digest};
+use runseal::response::Response;
+
+use super::chunk::{Choice, Payload, interpret};
+use super::sse::{Frame, Framer, Tail};
+use super::wire::Ending;
+use crate::recorder::{Batch, Recorder};
+
+/// Most bytes kept of an answer that is not an event stream.
+const MAX_ERROR_BODY: usize = 64 << 10;
+
+/// The log of one attempt: batches its events, keeps its time from running
+/// backwards, and ends it exactly once, whatever happens to the task.
+pub(super) struct Log {
+    recorder: Recorder,
+    batch: Batch,
+    req: u32,
+    last: u64,
+    ended: bool,
+}
+
+impl Log {
+    pub fn new(recorder: Recorder, req: u32) -> Self {
+        Self {
+            recorder,
+            batch: Batch::default(),
+            req,
+            last: 0,
+            ended: false,
+        }
+    }
+
+    pub fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    pub fn push(&mut self, t: u64, event: &Event) {
+        self.last = self.last.max(t);
+        self.batch.push(self.last, event);
+    }
+
+    pub fn submit(&mut self) {
+        self.recorder.submit(&mut self.batch);
+    }
+
+    pub fn end(&mut self, t: u64, cause: EndCause) {
+        if !std::mem::replace(&mut self.ended, true) {
+            let req = self.req;
+            self.push(t, &Event::End { req, cause });
+        }
+        self.submit();
+    }
+}
+
+impl Drop for Log {
+    /// A task that is dropped or panics has cancelled its attempt.
+    fn drop(&mut self) {
+        let now = self.recorder.now();
+        self.end(now, EndCause::Cancelled);
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Head,
+    Stream,
+    /// Not a 2xx event stream: the body is kept as the error's text.
+    Whole,
+}
+
+/// One attempt's answer so far.
+pub(super) struct Answer {
+    framer: Framer,
+    inner: Inner,
+}
+
+struct Inner {
+    log: Log,
+    salt: [u8; 32],
+    response: Response,
+    mode: Mode,
+    whole: Vec<u8>,
+    /// Number and stamp of the latest read.
+    read: u32,
+    t: u64,
+    /// Server-sent events so far.
+    ev: u32,
+    finished: bool,
+    done: bool,
+    /// Stamps the time limits look at.
+    sent: Option<u64>,
+    generated: bool,
+    progress: u64,
+}
+
+impl Answer {
+    pub fn new(log: Log, salt: [u8; 32]) -> Self {
+        let response = Response {
+            req: log.req,
+            salt: hex::encode(salt),
+            ..Response::default()
+        };
+        Self {
+            framer: Framer::new(),
+            inner: Inner {
+                log,
+                salt,
+                response,
+                mode: Mode::Head,
+                whole: Vec::new(),
+                read: 0,
+                t: 0,
+                ev: 0,
+                finished: false,
+                done: false,
+                sent: None,
+                generated: false,
+                progress: 0,
+            },
+        }
+    }
+
+    pub fn log(&mut self) -> &mut Log {
+        &mut self.inner.log
+    }
+
+    pub fn into_response(self) -> Response {
+        self.inner.response
+    }
+
+    /// Stamp of the send, when it happened.
+    pub fn sent_at(&self) -> Option<u64> {
+        self.inner.sent
+    }
+
+    /// Output was generated, or is known not to come any more: the limit on the
+    /// first token is over and the one on stalls applies.
+    pub fn flowing(&self) -> bool {
+        self.inner.generated || self.inner.finished
+    }
+
+    /// A status or content type other than a stream's: only the limit on the
+    /// whole request applies.
+    pub fn is_whole(&self) -> bool {
+        self.inner.mode == Mode::Whole
+    }
+
+    /// Stamp of the latest chunk.
+    pub fn progress(&self) -> u64 {
+        self.inner.progress
+    }
+
+    pub fn sent(&mut self, t: u64) {
+        let req = self.inner.log.req;
+        self.inner.sent = Some(t);
+        self.inner.log.push(t, &Event::Send { req });
+    }
+
+    pub fn read(&mut self, t: u64, bytes: u64) {
+        let inner = &mut self.inner;
+        inner.read += 1;
+        inner.t = t;
+        let (req, read) = (inner.log.req, inner.read);
+        inner.log.push(t, &Event::Read { req, read, bytes });
+    }
+
+    pub fn head(&mut self, head: &Parts) {
+        let inner = &mut self.inner;
+        let event_stream = head
+            .headers
+            .get(CONTENT_TYPE)
+            .and_then(|v| v.to_str().ok())
+            .and_then(|v| v.split(';').next())
+            .is_some_and(|v| v.trim().eq_ignore_ascii_case("text/event-stream"));
+        inner.mode = match head.status.is_success() && event_stream {
+            true => Mode::Stream,
+            false => Mode::Whole,
+        };
+        inner.emit(|req, read| Event::Headers {
+            req,
+            read,
+            status: head.status.as_u16(),
+            event_stream,
+        });
+    }
+
+    /// Takes a part of the body; breaks when reading should end.
+    pub fn data(&mut self, bytes: &[u8]) -> ControlFlow<EndCause> {
+        let inner = &mut self.inner;
+        if inner.mode != Mode::Stream {
+            let room = MAX_ERROR_BODY - inner.whole.len();
+            inner
+                .whole
+                .extend_from_slice(&bytes[..bytes.len().min(room)]);
+            return ControlFlow::Continue(());
+        }
+        match self.framer.push(bytes, |frame| inner.frame(frame)) {
+            Err(_) => ControlFlow::Break(EndCause::Malformed),
+            Ok(used) if inner.done => {
+                self.after_done(&bytes[used..]);
+                ControlFlow::Break(EndCause::Done)
+            }
+            Ok(_) => ControlFlow::Continue(()),
+        }
+    }
+
+    /// Bytes of the read that held `[DONE]`, behind it. True when it was noted.
+    pub fn after_done(&mut self, rest: &[u8]) -> bool {
+        let more = rest.iter().any(|b| !matches!(b, b'\r' | b'\n'));
+        if more {
+            self.inner.odd(Oddity::AfterDone);
+        }
+        more
+    }
+
+    /// Ends the body as the wire ended it.
+    pub fn ended(&mut self, ending: Ending) -> EndCause {
+        let inner = &mut self.inner;
+        if inner.mode == Mode::Stream
+            && let Tail::Cut { data } = self.framer.finish()
+        {
+            // The standard drops an event without its blank line. `[DONE]` is
+            // taken all the same when the body ended as it should: it carries
+            // nothing that could be cut short, and servers that forget its blank
+            // line meant it. It is no success by itself anyway.
+            if ending == Ending::Clean && data.trim_ascii() == b"[DONE]" {
+                inner.done();
+                return EndCause::Done;
+            }
+            inner.odd(Oddity::CutOff);
+        }
+        match ending {
+            Ending::Clean => EndCause::Eof,
+            Ending::Broken => EndCause::IoError,
+            Ending::Malformed => EndCause::Malformed,
+        }
+    }
+
+    /// Logs the end.
+    pub fn end(&mut self, t: u64, cause: EndCause) {
+        let inner = &mut self.inner;
+        if !inner.whole.is_empty() {
+            let whole = std::mem::take(&mut inner.whole);
+            inner.error(String::from_utf8_lossy(&whole).into_owned());
+        }
+        inner.log.end(t, cause);
+    }
+}
+
+impl Inner {
+    fn emit(&mut self, event: impl FnOnce(u32, u32) -> Event) {
+        self.log.push(self.t, &event(self.log.req, self.read));
+    }
+
+    fn odd(&mut self, what: Oddity) {
+        self.emit(|req, read| Event::Odd { req, read, what });
+    }
+
+    fn done(&mut self) {
+        self.done = true;
+        self.emit(|req, read| Event::Done { req, read });
+    }
+
+    fn error(&mut self, text: String) {
+        let len = text.len() as u64;
+        let digest = error_digest(&self.salt, text.as_bytes());
+        self.response.errors.push(text);
+        self.emit(|req, read| Event::Error {
+            req,
+            read,
+            len,
+            digest,
+        });
+    }
+
+    fn frame(&mut self, frame: Frame<'_>) -> ControlFlow<()> {
+        let (name, data) = match frame {
+            Frame::Comment => {
+                self.odd(Oddity::Comment);
+                return ControlFlow::Continue(());
+            }
+            Frame::Event { name, data } => (name, data),
+        };
+        self.ev += 1;
+        let Ok(data) = std::str::from_utf8(data) else {
+            self.odd(Oddity::BadUtf8);
+            return ControlFlow::Continue(());
+        };
+        match interpret(name, data) {
+            Payload::Done => {
+                self.done();
+                return ControlFlow::Break(());
+            }
+            Payload::Error(text) => self.error(text.to_owned()),
+            Payload::Blank => self.odd(Oddity::Comment),
+            Payload::NotJson => self.odd(Oddity::NotJson),
+            Payload::NoChoices => self.odd(Oddity::NoChoices),
+            Payload::Chunk(chunk) => {
+                self.progress = self.t;
+                if self.response.model.is_none() {
+                    self.response.model = chunk.model.map(|m| m.into_owned());
+                }
+                if chunk.many {
+                    self.odd(Oddity::ManyChoices);
+                }
+                match chunk.choice {
+                    Some(_) if self.finished => self.odd(Oddity::AfterFinish),
+                    Some(choice) => self.choice(choice),
+                    None => {}
+                }
+                if let Some(u) = chunk.usage {
+                    self.emit(|req, read| Event::Usage {
+                        req,
+                        read,
+                        prompt: u.prompt,
+                        completion: u.completion,
+                        reasoning: u.reasoning,
+                        cached: u.cached,
+                    });
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn choice(&mut self, choice: Choice<'_>) {
+        let mut any = false;
+        if let Some(text) = choice.reasoning {
+            self.delta(DeltaKind::Reasoning, &text);
+            self.response.reasoning.push_str(&text);
+            any = true;
+        }
+        if let Some(text) = choice.content {
+            self.delta(DeltaKind::Content, &text);
+            self.response.content.push_str(&text);
+            any = true;
+        }
+        if let Some(text) = choice.tool {
+            self.delta(DeltaKind::Tool, &text);
+            self.response.tool_deltas.push(text);
+            any = true;
+        }
+        if any {
+            self.generated = true;
+        } else {
+            self.delta(DeltaKind::Empty, "");
+        }
+        if let Some(reason) = choice.finish {
+            self.finished = true;
+            let reason = reason.into_owned();
+            self.emit(|req, read| Event::Finish { req, read, reason });
+        }
+    }
+
+    fn delta(&mut self, kind: DeltaKind, text: &str) {
+        let ev = self.ev;
+        let digest = delta_digest(&self.salt, ev, kind, text.as_bytes());
+        let len = text.len() as u64;
+        self.emit(|req, read| Event::Delta {
+            req,
+            read,
+            ev,
+            kind,
+            len,
+            digest,
+        });
+    }
+}
