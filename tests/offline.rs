@@ -7,20 +7,58 @@ use std::process::{Command, Output};
 
 /// Crates that bring an async runtime, HTTP or TLS.
 const FORBIDDEN: &[&str] = &[
-    "tokio", "async-std", "smol", "async-executor", "futures-executor", "mio", "hyper", "h2", "h3",
-    "http", "reqwest", "ureq", "isahc", "curl", "surf", "attohttpc", "minreq", "quinn", "socket2",
-    "rustls", "native-tls", "openssl", "openssl-sys", "boring", "aws-lc-sys", "schannel",
-    "security-framework", "webpki", "trust-dns-resolver", "hickory-resolver",
+    "tokio",
+    "async-std",
+    "smol",
+    "async-executor",
+    "futures-executor",
+    "mio",
+    "hyper",
+    "h2",
+    "h3",
+    "http",
+    "reqwest",
+    "ureq",
+    "isahc",
+    "curl",
+    "surf",
+    "attohttpc",
+    "minreq",
+    "quinn",
+    "socket2",
+    "rustls",
+    "native-tls",
+    "openssl",
+    "openssl-sys",
+    "boring",
+    "aws-lc-sys",
+    "schannel",
+    "security-framework",
+    "webpki",
+    "trust-dns-resolver",
+    "hickory-resolver",
 ];
 
 fn tree(package: &str) -> Vec<String> {
     let out = Command::new(env!("CARGO"))
-        .args(["tree", "--locked", "--offline", "--edges", "normal,build", "--prefix", "none"])
+        .args([
+            "tree",
+            "--locked",
+            "--offline",
+            "--edges",
+            "normal,build",
+            "--prefix",
+            "none",
+        ])
         .args(["--format", "{p}", "--target", "all", "--package", package])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .unwrap();
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    assert!(
+        out.status.success(),
+        "{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
     let text = String::from_utf8(out.stdout).unwrap();
     text.lines()
         .filter_map(|l| l.split(' ').next().map(str::to_owned))
