@@ -138,20 +138,28 @@ pub fn signer_of_log(signed: &RecordStatement, evidence: &Evidence) -> Option<Fi
     })
 }
 
-/// Figures side by side.
-pub fn figures(signed: &RunRecord, derived: &RunRecord) -> Vec<Figure> {
+/// Figures that rest on grades or on what is flagged about an answer.
+const FROM_ANSWERS: [&str; 2] = ["goodput/v1", "first-content-median/v1"];
+
+/// Figures side by side. `regraded` is false when answers or cases were not
+/// there to grade again: what rests on them is then only said.
+pub fn figures(signed: &RunRecord, derived: &RunRecord, regraded: bool) -> Vec<Figure> {
     derived
         .metrics
         .iter()
         .map(|m| {
             let stated = signed.metrics.iter().find(|s| s.id == m.id);
+            let only_said = !regraded && FROM_ANSWERS.contains(&m.id.as_str());
             Figure {
                 id: m.id.clone(),
                 stated: stated.and_then(|s| s.value.clone()),
-                recomputed: m.value.clone(),
+                recomputed: m.value.clone().filter(|_| !only_said),
                 unit: m.unit.clone(),
                 n: m.n,
-                derivation: m.derivation.clone(),
+                derivation: match only_said {
+                    true => "stated".to_owned(),
+                    false => m.derivation.clone(),
+                },
                 witness: m.witness.clone(),
                 note: m.note.clone(),
             }

@@ -3,7 +3,7 @@
 //! Parsing is strict and total: what cannot be parsed becomes a finding, and the
 //! derivation does not start. Withheld parts are `None`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -65,6 +65,10 @@ pub struct Evidence {
     pub grades: Vec<GradeLine>,
     /// Telemetry samples.
     pub telemetry: Vec<TelemetryLine>,
+    /// Engine logs that are there, by path.
+    pub logs: BTreeSet<String>,
+    /// Files that no bundle of this plan has.
+    pub strangers: Vec<String>,
 }
 
 /// File name of a replica's report for a checkpoint role.
@@ -73,6 +77,12 @@ pub fn replica_file(replica: &str, role: &str) -> String {
         "target" => format!("replicas/{replica}.json"),
         other => format!("replicas/{replica}.{other}.json"),
     }
+}
+
+/// RFC 3339 in UTC, written in the one way that our clock writes it.
+fn is_utc(text: &str) -> bool {
+    text.parse::<jiff::Timestamp>()
+        .is_ok_and(|t| t.to_string() == text)
 }
 
 /// Canonical JSON and a newline: the byte form of our JSON evidence files.
@@ -266,7 +276,6 @@ impl<'a> Parser<'a> {
         Some(Evidence {
             plan_digest: Sha256Digest::of(plan_bytes),
             header,
-            plan,
             suite_toml,
             suite_toml_bytes,
             suite,
@@ -282,6 +291,9 @@ impl<'a> Parser<'a> {
             responses,
             grades,
             telemetry,
+            logs: self.logs(&plan),
+            strangers: self.strangers(&plan),
+            plan,
         })
     }
 
@@ -296,12 +308,12 @@ impl<'a> Parser<'a> {
         let mut first = lines.next().unwrap_or_default().to_vec();
         first.push(b'\n');
         let header: Header = match json::from_slice::<Header>(&first) {
-            Ok(h) if json_bytes(&h) == first && h.format == event::FORMAT => h,
+            Ok(h) if json_bytes(&h) == first && h.format == event::FORMAT && is_utc(&h.epoch) => h,
             _ => {
                 self.bad(
                     Code::EventMalformed,
                     NAME,
-                    "its first line is not a header in canonical form",
+                    "its first line is not a header in canonical form with an epoch in UTC",
                 );
                 return None;
             }
@@ -447,6 +459,23 @@ impl<'a> Parser<'a> {
         out
     }
 
+    fn logs(&self, plan: &RunPlan) -> BTreeSet<String> {
+        plan.replicas
+            .iter()
+            .map(|r| format!("engine/{}.log", r.name))
+            .filter(|name| self.optional(name).is_some())
+            .collect()
+    }
+
+    fn strangers(&self, plan: &RunPlan) -> Vec<String> {
+        let known = file_names(plan);
+        self.files
+            .keys()
+            .map(RelPath::to_string)
+            .filter(|name| !known.contains(name))
+            .collect()
+    }
+
     fn responses(&mut self, bytes: &[u8], header: &Header) -> Option<BTreeMap<u32, Response>> {
         const NAME: &str = "responses.jsonl";
         let lines: Vec<Response> = self.lines(NAME, response::FORMAT, header, bytes)?;
@@ -465,7 +494,35 @@ impl<'a> Parser<'a> {
     }
 }
 
+/// Every file that a bundle of this plan may hold, besides index and record.
+pub fn file_names(plan: &RunPlan) -> BTreeSet<String> {
+    const ALWAYS: [&str; 9] = [
+        "plan.json",
+        "image.json",
+        "events.jsonl",
+        "responses.jsonl",
+        "grades.jsonl",
+        "telemetry.jsonl",
+        "suite/suite.toml",
+        "suite/cases.jsonl",
+        "suite/scorer.toml",
+    ];
+    let mut names: BTreeSet<String> = ALWAYS.map(str::to_owned).into();
+    names.extend(node_names(plan).iter().map(|n| format!("nodes/{n}.json")));
+    for checkpoint in &plan.checkpoints {
+        names.insert(format!("checkpoints/{}.manifest.json", checkpoint.role));
+    }
+    for replica in &plan.replicas {
+        names.insert(format!("engine/{}.json", replica.name));
+        names.insert(format!("engine/{}.log", replica.name));
+        for checkpoint in &plan.checkpoints {
+            names.insert(replica_file(&replica.name, &checkpoint.role));
+        }
+    }
+    names
+}
+
 /// Aliases of the machines of a plan.
-pub fn node_names(plan: &RunPlan) -> std::collections::BTreeSet<String> {
+pub fn node_names(plan: &RunPlan) -> BTreeSet<String> {
     plan.replicas.iter().map(|r| r.node.clone()).collect()
 }
