@@ -8,7 +8,7 @@ use crate::codes::Code;
 use crate::digest::Sha256Digest;
 use crate::event::Event;
 use crate::finding::Finding;
-use crate::record::subjects::subjects;
+use crate::record::subjects::{INDEX_SUBJECT, subjects};
 use crate::record::{RecordStatement, RunRecord};
 
 /// Codes that this comparison gives.
@@ -28,6 +28,12 @@ pub const CODES: &[Code] = &[
 /// Compares a signed statement with the record derived from the evidence.
 pub fn record(signed: &RecordStatement, derived: &RunRecord, index: Sha256Digest) -> Vec<Finding> {
     let mut out = Vec::new();
+    // Another index than the one at hand has a finding of its own.
+    let index = signed
+        .subject
+        .iter()
+        .find(|s| s.name == INDEX_SUBJECT)
+        .map_or(index, |s| s.digest.sha256);
     let want = serde_json::to_value(subjects(derived, index)).unwrap_or_default();
     let have = serde_json::to_value(&signed.subject).unwrap_or_default();
     differences("subject", &have, &want, &mut |path, have, want| {

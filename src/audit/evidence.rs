@@ -11,7 +11,7 @@ use crate::event::{Event, State, nonce_hash};
 use crate::finding::Finding;
 use crate::shipped;
 use crate::suite::suite_digest;
-use crate::weights::{ReplicaReport, check_report};
+use crate::weights::{Integrity, ReplicaReport, agree, check_report, derive_integrity};
 
 /// Index and files against the plan: of this run, of this plan, nothing beside.
 fn files(a: &mut Audit, e: &Evidence, index: Option<&Index>) {
@@ -306,12 +306,14 @@ pub fn weights(a: &mut Audit, e: &Evidence) {
         times(a, e, &file, report);
         changes(a, e, replica, &file, report);
     }
+    refusal(a, e);
     a.close(
         "weights",
         &[
             Code::ManifestMismatch,
             Code::ReplicaReportMismatch,
             Code::TaintNotReproduced,
+            Code::EventInconsistent,
         ],
     );
 }
@@ -360,6 +362,36 @@ fn times(a: &mut Audit, e: &Evidence, file: &str, report: &ReplicaReport) {
                 format!("{text} is not a time of its state in this run"),
             );
         }
+    }
+}
+
+/// A refusal because of the weights has a replica that is not verified, or two
+/// names for one.
+fn refusal(a: &mut Audit, e: &Evidence) {
+    let refused = e.events.iter().find(
+        |l| matches!(&l.event, Event::Refusal { cause, .. } if cause == "weights-not-verified"),
+    );
+    let Some(line) = refused else { return };
+    let all_good = e.plan.checkpoints.iter().all(|c| {
+        let reports: Vec<&ReplicaReport> = e
+            .plan
+            .replicas
+            .iter()
+            .filter_map(|r| e.replicas.get(&(r.name.clone(), c.role.clone())))
+            .collect();
+        let verified = |r: &&ReplicaReport| {
+            let manifest = e.manifests.get(&c.role);
+            manifest.is_some_and(|m| derive_integrity(m, r) == Integrity::Verified)
+        };
+        reports.iter().filter(|r| verified(r)).count() == e.plan.replicas.len()
+            && agree(&reports).replicas == e.plan.replicas.len()
+    });
+    if all_good {
+        a.add(
+            Code::EventInconsistent,
+            &format!("events.jsonl event {}", line.seq),
+            "it refuses weights that every report calls verified",
+        );
     }
 }
 

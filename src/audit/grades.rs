@@ -6,18 +6,21 @@ use super::{Audit, Grader};
 use crate::bundle::Evidence;
 use crate::bundle::files::GradeLine;
 use crate::codes::Code;
-use crate::event::DeltaKind;
+use crate::event::{DeltaKind, Event};
 use crate::finding::Finding;
 use crate::grading::{Declared, REASONING_ONLY, THINK_TAGS, declared, items, lines};
 use crate::scorer::Grade;
 use crate::trace::Transport;
 
+const CODES: &[Code] = &[Code::GradeMissing, Code::GradeNotReproduced];
+
 /// Checks grades.jsonl.
 pub fn grades(a: &mut Audit, e: &Evidence, grader: Grader) {
-    const CODES: &[Code] = &[Code::GradeMissing, Code::GradeNotReproduced];
     let attempts = declared(&e.plan, &e.traces);
     lines_complete(a, e, &attempts);
-    without_answers(a, e, &attempts);
+    if e.suite.is_none() || e.responses.is_none() {
+        from_the_log(a, e, &attempts);
+    }
     let missing = a
         .absent("suite/cases.jsonl")
         .or_else(|| a.absent("responses.jsonl"));
@@ -35,28 +38,24 @@ pub fn grades(a: &mut Audit, e: &Evidence, grader: Grader) {
     let (items, slots) = items(suite, &attempts, responses);
     let results = match grader(&e.scorer, &items) {
         Ok(results) => results,
-        Err(why) => {
-            a.grades = format!("not recomputed ({why})");
-            return a.skip("grades", true, &why);
-        }
+        Err(why) => return not_performed(a, e, &attempts, &why),
     };
     if let Some(dead) = results.iter().find(|r| !r.performed) {
         // Limits of time depend on the machine, so a grade that a dead child
         // left behind proves nothing either way.
         let why = format!("the scorer did not survive case {}", dead.key);
-        a.grades = format!("not recomputed ({why})");
-        return a.skip("grades", true, &why);
+        return not_performed(a, e, &attempts, &why);
     }
-    let by_key: BTreeMap<(&str, u32), &GradeLine> = e
-        .grades
-        .iter()
-        .map(|g| ((g.case.as_str(), g.rep), g))
-        .collect();
+    let by_key = by_key(e);
+    let failed = scorer_failed(e);
     for line in lines(&attempts, &slots, &results, responses) {
         let Some(&stated) = by_key.get(&(line.case.as_str(), line.rep)) else {
             continue;
         };
-        if *stated != line {
+        // A scorer that failed there may well work here; "ungraded" was then
+        // the truth.
+        let excused = failed && stated.flags == line.flags && ungraded(stated);
+        if *stated != line && !excused {
             a.findings.push(
                 Finding::new(
                     Code::GradeNotReproduced,
@@ -69,6 +68,37 @@ pub fn grades(a: &mut Audit, e: &Evidence, grader: Grader) {
     }
     a.grades = "recomputed".into();
     a.close("grades", CODES);
+}
+
+fn by_key(e: &Evidence) -> BTreeMap<(&str, u32), &GradeLine> {
+    e.grades
+        .iter()
+        .map(|g| ((g.case.as_str(), g.rep), g))
+        .collect()
+}
+
+fn ungraded(line: &GradeLine) -> bool {
+    matches!(line.grade, Grade::Ungraded { .. })
+}
+
+/// The log says that the scorer did not do its work.
+fn scorer_failed(e: &Evidence) -> bool {
+    e.events
+        .iter()
+        .any(|l| matches!(&l.event, Event::Failure { cause, .. } if cause == "scorer-failed"))
+}
+
+/// The scorer does not run here. Required, unless it failed in the run as well,
+/// the record says so, and no grade is claimed.
+fn not_performed(a: &mut Audit, e: &Evidence, attempts: &[Declared], why: &str) {
+    a.grades = format!("not recomputed ({why})");
+    let claims_none = scorer_failed(e) && e.grades.iter().all(ungraded);
+    let before = a.findings.len();
+    from_the_log(a, e, attempts);
+    if a.findings.len() > before {
+        return a.close("grades", CODES);
+    }
+    a.skip("grades", !claims_none, why);
 }
 
 fn show(g: &GradeLine) -> String {
@@ -108,13 +138,10 @@ fn lines_complete(a: &mut Audit, e: &Evidence, attempts: &[Declared]) {
     }
 }
 
-/// What follows from the log alone, even when cases or answers are withheld: an
+/// What follows from the log alone, when nothing can be graded again: an
 /// attempt that did not complete is ungraded for that reason, and one without
 /// final content is flagged.
-fn without_answers(a: &mut Audit, e: &Evidence, attempts: &[Declared]) {
-    if e.suite.is_some() && e.responses.is_some() {
-        return; // Everything is graded again.
-    }
+fn from_the_log(a: &mut Audit, e: &Evidence, attempts: &[Declared]) {
     let by_key: BTreeMap<(&str, u32), &Declared> =
         attempts.iter().map(|d| ((d.case, d.rep), d)).collect();
     for g in &e.grades {

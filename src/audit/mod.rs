@@ -23,6 +23,7 @@ use crate::digest::Sha256Digest;
 use crate::envelope;
 use crate::finding::{Check, Finding, Outcome, Severity, all_good};
 use crate::keys::PublicKey;
+use crate::record::subjects::INDEX_SUBJECT;
 use crate::record::{PREDICATE_TYPE, RecordStatement, RunRecord, Stated, derive};
 use crate::schema;
 use crate::scorer::{GradeItem, GradeResult};
@@ -368,7 +369,7 @@ impl Audit {
         };
         if let Some(s) = statement {
             let found = Sha256Digest::of(bytes);
-            let want = s.subject.iter().find(|s| s.name == "evidence/index.json");
+            let want = s.subject.iter().find(|s| s.name == INDEX_SUBJECT);
             if want.is_none_or(|w| w.digest.sha256 != found) {
                 let text = want.map_or("nothing".into(), |w| w.digest.sha256.hex());
                 self.findings.push(

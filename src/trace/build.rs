@@ -17,6 +17,10 @@ pub(super) struct Builder {
     last: Vec<Last>,
 }
 
+/// Fewest bytes around the text of a server-sent event:
+/// `data:{"choices":[{"text":""}]}` and a line end.
+const EVENT_BYTES: u64 = 30;
+
 /// What the next event of an attempt is held against.
 #[derive(Default)]
 struct Last {
@@ -27,7 +31,7 @@ struct Last {
     read_t: u64,
     /// Latest server-sent event.
     ev: u32,
-    /// Bytes read so far, and bytes of text that were in them.
+    /// Bytes read so far, and the fewest that their texts can have taken.
     bytes: u64,
     text: u64,
 }
@@ -209,9 +213,10 @@ fn content(trace: &mut Trace, last: &mut Last, t: u64, event: &Event) -> Result<
             }
             if matches!(kind, DeltaKind::Content | DeltaKind::Reasoning) {
                 // JSON never makes text shorter, and nothing is compressed.
-                last.text = last.text.saturating_add(*len);
+                let around = if *ev > last.ev { EVENT_BYTES } else { 0 };
+                last.text = last.text.saturating_add(*len).saturating_add(around);
                 if last.text > last.bytes {
-                    return Err("more text than bytes were read");
+                    return Err("more text than the bytes that were read can hold");
                 }
             }
             trace.first_event.get_or_insert(t);
