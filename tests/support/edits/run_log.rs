@@ -106,6 +106,35 @@ pub fn edits() -> Vec<Edit> {
                 l.retain(|l| !matches!(l.event, Event::Failure { .. }));
             })
         ),
+        says!(
+            "scorer-said-to-have-failed",
+            COMPLETED,
+            "/run/cause",
+            "scorer-failed",
+            |raw| {
+                // A scorer that failed there leaves no grades, and that is no lie.
+                fail_scorer(raw);
+                edit_lines(raw, "grades.jsonl", |l| {
+                    for line in &mut l[1..] {
+                        line.as_object_mut().unwrap().remove("check");
+                        line["grade"] = json!("ungraded");
+                        line["reason"] = json!("the scorer gave no result");
+                    }
+                });
+            }
+        ),
+        edit!(
+            "scorer-said-to-have-failed-with-another-grade",
+            COMPLETED,
+            [GradeNotReproduced],
+            |raw| {
+                fail_scorer(raw);
+                edit_lines(raw, "grades.jsonl", |l| {
+                    l[3].as_object_mut().unwrap().remove("check");
+                    l[3]["grade"] = json!("pass");
+                });
+            }
+        ),
         edit!("failure-retold", FAILED, [], |raw| edit_events(raw, |l| {
             let i = at(l, |l| matches!(l.event, Event::Failure { .. }));
             if let Event::Failure { cause, detail, .. } = &mut l[i].event {
