@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from metrics import Attempt, decimal, percentile
 
 OWN = ("index.json", "record.intoto.jsonl")
-STATEMENT, PREDICATE = "https://in-toto.io/Statement/v1", "https://runseal.dev/run-record/v1"
+STATEMENT, PREDICATE = "https://in-toto.io/Statement/v1", "runseal:run-record/v1"
 # Order of the fields of each event, docs/formats.md 8.1.
 EVENTS = {k: v.split() for k, v in {
     "state": "state", "declare": "plan_digest nonce case_set_digest keyid key_made_by_run",

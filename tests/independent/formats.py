@@ -77,7 +77,7 @@ def number(x):
             return f"{sign}{digits}{'0' * (e - len(digits))}.0"
         return f"{sign}{digits[:e]}.{digits[e:]}"
     head = digits[0] + (f".{digits[1:]}" if len(digits) > 1 else "")
-    return f"{sign}{head}e{e - 1}"
+    return f"{sign}{head}e{e - 1:+}"
 
 
 def text_of(value):
