@@ -80,6 +80,7 @@ mod declaration;
 mod envelopes;
 mod files;
 mod machines;
+mod request_ends;
 mod request_log;
 mod run_log;
 
@@ -90,6 +91,7 @@ pub fn all() -> Vec<Edit> {
         declaration::edits(),
         run_log::edits(),
         request_log::edits(),
+        request_ends::edits(),
         answers::edits(),
         machines::edits(),
     ]
@@ -134,4 +136,45 @@ fn swap_in(raw: &mut RawBundle, name: &str, from: &str) {
     let bytes = load(from).files[&path(name)].clone();
     assert_ne!(*file(raw, name), bytes);
     *file(raw, name) = bytes;
+}
+
+/// Edits the n-th event of the first measured attempt that `want` holds for.
+fn one(raw: &mut RawBundle, n: usize, want: fn(&Event) -> bool, edit: fn(&mut EventLine)) {
+    edit_events(raw, |l| {
+        let i = nth(l, FIRST, n, want);
+        edit(&mut l[i]);
+    });
+}
+
+/// Drops it.
+fn without(raw: &mut RawBundle, n: usize, want: fn(&Event) -> bool) {
+    edit_events(raw, |l| {
+        let i = nth(l, FIRST, n, want);
+        l.remove(i);
+    });
+}
+
+fn usage(e: &Event) -> bool {
+    matches!(e, Event::Usage { .. })
+}
+
+fn read(e: &Event) -> bool {
+    matches!(e, Event::Read { .. })
+}
+
+/// Shifts every stamp of attempts from `req` on.
+fn later(raw: &mut RawBundle, from: u32, ns: u64) {
+    edit_events(raw, |lines| {
+        for l in lines {
+            if l.event.req().is_some_and(|r| r >= from)
+                || matches!(l.event, Event::State { state } if state >= State::Collect)
+                || matches!(
+                    l.event,
+                    Event::RankAlive { .. } | Event::RankExit { .. } | Event::EndOfLog {}
+                )
+            {
+                l.t += ns;
+            }
+        }
+    });
 }
