@@ -249,6 +249,10 @@ impl RunPlan {
         for name in self.replicas.iter().flat_map(|r| [&r.name, &r.node]) {
             alias(name)?;
         }
+        // Roles become file names as well.
+        for checkpoint in &self.checkpoints {
+            alias(&checkpoint.role)?;
+        }
         for endpoint in &self.endpoints {
             alias(&endpoint.name)?;
             for replica in &endpoint.replicas {

@@ -154,7 +154,7 @@ pub fn seal(
     dir.write(INDEX_FILE, &sealed.index)?;
     // The record comes last: before it there is nothing that reads as whole.
     dir.write(RECORD_FILE, &sealed.envelope)?;
-    let audit = self_audit(&dir.path, exe)?;
+    let audit = self_audit(&dir.path, exe).context("the own audit was not performed")?;
     Ok(Finished {
         bundle: dir.path.clone(),
         record: sealed.record,
