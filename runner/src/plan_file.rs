@@ -181,6 +181,7 @@ pub fn resolve(source: &Source, executable: &Path) -> anyhow::Result<Resolved> {
     let mut builtin_roles = Vec::new();
     let mut checkpoints = Vec::new();
     for c in file.checkpoint {
+        limits::role(&c.role)?;
         let manifest = if c.manifest == builtin::CHECKPOINT {
             builtin_roles.push(c.role.clone());
             builtin::manifest()?

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use runseal_runner::plan_file::{Source, resolve};
+use runseal_runner::run::finish::check_scorer;
 use runseal_runner::run::lock::FolderLock;
 use runseal_runner::run::{Inputs, run as run_plan, tool};
 
@@ -38,6 +39,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     complain(&format!("using {}", source.describe()));
     let exe = own_path()?;
     let resolved = resolve(&source, &exe)?;
+    // A scorer that cannot be run at all is better known before the measurement.
+    check_scorer(&exe, &resolved.suite_files.scorer)?;
     let tool = tool(&exe)?;
     let loaded = keys::load_or_make(args.key.as_deref())?;
     if loaded.made {

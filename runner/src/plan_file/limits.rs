@@ -6,6 +6,8 @@ use std::path::{Component, Path};
 use anyhow::bail;
 use runseal::plan::RunPlan;
 
+use super::hints::nearest;
+
 /// Longest time limit: a week.
 const MAX_MS: u64 = 7 * 24 * 60 * 60 * 1000;
 /// Most client slots.
@@ -13,6 +15,18 @@ const MAX_CONCURRENCY: u32 = 4096;
 /// Most declared attempts.
 const MAX_ATTEMPTS: u64 = 1_000_000;
 const ROLES: [&str; 4] = ["target", "draft", "adapter", "tokenizer"];
+
+/// Refuses a checkpoint role that nothing reads.
+pub fn role(role: &str) -> anyhow::Result<()> {
+    if ROLES.contains(&role) {
+        return Ok(());
+    }
+    let hint = nearest(role, ROLES.into_iter());
+    bail!(
+        "plan: unknown checkpoint role {role:?}{}",
+        hint.unwrap_or_else(|| format!(" (hint: one of {})", ROLES.join(", ")))
+    );
+}
 
 /// Refuses a plan outside the limits.
 pub fn check(plan: &RunPlan) -> anyhow::Result<()> {
@@ -44,15 +58,6 @@ pub fn check(plan: &RunPlan) -> anyhow::Result<()> {
             plan.suite.case_ids.len(),
             plan.load.repetitions
         );
-    }
-    for c in &plan.checkpoints {
-        if !ROLES.contains(&c.role.as_str()) {
-            bail!(
-                "plan: unknown checkpoint role {:?} (hint: one of {})",
-                c.role,
-                ROLES.join(", ")
-            );
-        }
     }
     if !plan.checkpoints.iter().any(|c| c.role == "target") {
         bail!("plan: there is no checkpoint of role \"target\" to serve");

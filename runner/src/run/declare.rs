@@ -160,6 +160,7 @@ impl Run {
             state: State::Declare,
             signal,
             signal_noted: false,
+            stopped: false,
             canceller: Arc::new(canceller),
             cancel,
             ranks: Vec::new(),

@@ -118,6 +118,14 @@ fn run_scorer(exe: &Path, scorer: &[u8], items: &[GradeItem]) -> Result<Vec<Grad
         .map_err(|e| e.to_string())
 }
 
+/// Reads a scorer in the child that will run it, without grading anything.
+pub fn check_scorer(exe: &Path, scorer: &[u8]) -> anyhow::Result<()> {
+    match run_scorer(exe, scorer, &[]) {
+        Ok(_) => Ok(()),
+        Err(why) => bail!("the suite's scorer.toml cannot be run: {why}"),
+    }
+}
+
 /// Writes grades, index and record, and audits the bundle as a stranger would.
 pub fn seal(
     dir: &BundleDir,

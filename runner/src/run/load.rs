@@ -149,6 +149,7 @@ impl Run {
         });
         drop(spool);
         self.interrupted()?;
+        self.settle().await;
         self.rank_died()?;
         if let Some(why) = error {
             return Err(Stop::failure(

@@ -73,6 +73,8 @@ struct Run {
     state: State,
     signal: Asked,
     signal_noted: bool,
+    /// A reason to end was written down.
+    stopped: bool,
     canceller: Arc<Canceller>,
     cancel: Cancel,
     ranks: Vec<Rank>,
@@ -126,6 +128,7 @@ impl Run {
     /// Writes down why the run ends.
     fn note(&mut self, stop: &Stop) {
         self.signal_noted |= matches!(stop, Stop::Signal(_));
+        self.stopped = true;
         let (text, event) = match stop {
             Stop::Failure { cause, detail } => (
                 format!("FAILED in {}: {cause}: {detail}", self.state.name()),
@@ -216,6 +219,11 @@ impl Run {
         }
         if let Err(e) = self.write_collected() {
             self.note(&Stop::failure("evidence-write", e));
+        }
+        // An engine that died over the very last answer is only known by now.
+        self.settle().await;
+        if let (false, Err(stop)) = (self.stopped, self.rank_died()) {
+            self.note(&stop);
         }
         self.note_late_signal();
     }

@@ -22,6 +22,7 @@ use super::{Run, Stop, http, signals};
 const DOCUMENTS: [&str; 3] = ["/version", "/v1/models", "/metrics"];
 const DOCUMENT_LIMIT: Duration = Duration::from_secs(5);
 const END_GRACE: Duration = Duration::from_secs(5);
+const SETTLE: Duration = Duration::from_secs(2);
 
 impl Run {
     /// Starts one process per replica and looks at what really runs. A partial
@@ -184,6 +185,17 @@ impl Run {
         Ok(())
     }
 
+    /// Waits until the end of every process that has ended is known here. What is
+    /// left of it may still stand in the process table for a moment, and teardown
+    /// must not take its death for its own doing.
+    pub(super) async fn settle(&self) {
+        for rank in self.ranks.iter().filter(|r| !r.alive()) {
+            let mut exit = rank.exit.clone();
+            // Being reaped takes no time; a limit only guards against the unknown.
+            let _ = tokio::time::timeout(SETTLE, exit.wait_for(Option::is_some)).await;
+        }
+    }
+
     /// Fails when a rank has ended by itself.
     pub(super) fn rank_died(&self) -> Result<(), Stop> {
         match self.ranks.iter().find(|r| r.exit.borrow().is_some()) {
@@ -245,6 +257,7 @@ impl Run {
     pub(super) async fn teardown(&mut self) {
         self.enter(State::Teardown);
         self.client.close_idle();
+        self.settle().await;
         let mut ending = JoinSet::new();
         for rank in &self.ranks {
             let (replica, pid) = (rank.replica.clone(), rank.pid);
