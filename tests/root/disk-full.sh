@@ -50,7 +50,7 @@ need=$(du -sk "$bundle" | cut -f1)
 rm -rf evidence
 
 declared=0 errors=0 failed=0 completed=0
-steps=24
+steps=16
 i=0
 while [ "$i" -le "$steps" ]; do
     # From almost nothing to more than enough.

@@ -66,5 +66,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let finished = runtime.block_on(run_plan(inputs));
     // A rehash that a signal left behind must not keep the program here.
     runtime.shutdown_background();
-    verdict::deliver(&finished?, &loaded.public_path, args.format, args.require_pass)
+    verdict::deliver(
+        &finished?,
+        &loaded.public_path,
+        args.format,
+        args.require_pass,
+    )
 }

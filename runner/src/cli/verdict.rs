@@ -59,7 +59,7 @@ pub fn deliver(
     required: Option<Ratio>,
 ) -> anyhow::Result<ExitCode> {
     let text = match format {
-        Format::Human => human(finished, public_key),
+        Format::Human => human(finished, public_key, required),
         Format::Json => json_line(finished, public_key),
     };
     print(&text).with_context(|| {
@@ -105,18 +105,46 @@ fn enough(record: &RunRecord, (num, den): Ratio) -> bool {
 }
 
 /// One screen.
-fn human(finished: &Finished, public_key: &Path) -> String {
+fn human(finished: &Finished, public_key: &Path, required: Option<Ratio>) -> String {
     let style = Style {
         lang: Lang::En,
         full: false,
     };
     format!(
-        "{}\nbundle       {}\npublic key   {}\ncheck it     verify record {} --trusted-key {}\n",
+        "{}\nresult       {}\nbundle       {}\npublic key   {}\ncheck it     verify record {} --trusted-key {}\n",
         audit_text(&finished.audit, style),
+        result(&finished.record, required),
         finished.bundle.display(),
         public_key.display(),
         finished.bundle.display(),
         public_key.display()
+    )
+}
+
+/// What the exit code rests on, in one line.
+fn result(record: &RunRecord, required: Option<Ratio>) -> String {
+    let status = match &record.run.status {
+        Status::Completed => "completed".to_owned(),
+        Status::Failed { state, cause, .. } => format!("failed in {state}: {cause}"),
+        Status::Aborted { cause } => format!("aborted: {cause}"),
+        Status::Refused { cause, .. } => format!("refused: {cause}"),
+    };
+    let taints = match record.run.taints.len() {
+        0 => "untainted".to_owned(),
+        n => format!("TAINTED ({n})"),
+    };
+    let sent = record.transport.declared - record.transport.not_attempted;
+    let share = required.map_or(String::new(), |(num, den)| {
+        let met = if enough(record, (num, den)) {
+            "met"
+        } else {
+            "NOT MET"
+        };
+        format!(", required share {num}/{den} {met}")
+    });
+    format!(
+        "{status}, {taints}, {sent} of {} cases attempted{share}",
+        record.transport.declared
     )
 }
 

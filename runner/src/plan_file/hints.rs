@@ -25,8 +25,14 @@ mod tests {
     fn near_names_are_suggested_and_far_ones_are_not() {
         let message = "unknown field `concurency`, expected `concurrency` or `repetitions`";
         let hint = unknown_name(message);
-        assert_eq!(hint.as_deref(), Some(" (hint: did you mean \"concurrency\"?)"));
-        assert_eq!(unknown_name("unknown field `colour`, expected `concurrency`"), None);
+        assert_eq!(
+            hint.as_deref(),
+            Some(" (hint: did you mean \"concurrency\"?)")
+        );
+        assert_eq!(
+            unknown_name("unknown field `colour`, expected `concurrency`"),
+            None
+        );
         assert_eq!(unknown_name("missing field `seed`"), None);
     }
 }

@@ -64,7 +64,9 @@ pub fn check(plan: &RunPlan) -> anyhow::Result<()> {
     }
     for r in &plan.replicas {
         for (role, path) in &r.paths {
-            let up = Path::new(path).components().any(|c| c == Component::ParentDir);
+            let up = Path::new(path)
+                .components()
+                .any(|c| c == Component::ParentDir);
             if path.is_empty() || path.contains('\0') || up {
                 bail!(
                     "plan: replica {}: {role} = {path:?} must be a folder's path without \"..\" (hint: \

@@ -67,7 +67,10 @@ impl BundleDir {
                 Err(TryLockError::Error(e)) => Err(e),
             }
         };
-        take().map_err(|source| WriteError::Io { path: path.clone(), source })
+        take().map_err(|source| WriteError::Io {
+            path: path.clone(),
+            source,
+        })
     }
 
     /// Writes a file of the bundle, replacing an earlier state of it.

@@ -70,7 +70,9 @@ fn file(path: &Path, name: &str) -> anyhow::Result<Vec<u8>> {
 fn header(path: &Path) -> anyhow::Result<Header> {
     let bundle = path.display();
     if !path.join("plan.json").is_file() {
-        bail!("{bundle} is no bundle: it has no plan.json (hint: give the folder evidence/<run-id>)");
+        bail!(
+            "{bundle} is no bundle: it has no plan.json (hint: give the folder evidence/<run-id>)"
+        );
     }
     let events = path.join("events.jsonl");
     let text = match std::fs::read(&events) {
@@ -109,7 +111,8 @@ fn check_key(lines: &[EventLine], key: &SigningKey) -> anyhow::Result<()> {
 
 /// Removes what durable writes leave behind when the process is killed in them.
 fn remove_temporary(dir: &Path) -> anyhow::Result<()> {
-    let entries = std::fs::read_dir(dir).with_context(|| format!("could not list {}", dir.display()))?;
+    let entries =
+        std::fs::read_dir(dir).with_context(|| format!("could not list {}", dir.display()))?;
     for entry in entries {
         let entry = entry.with_context(|| format!("could not list {}", dir.display()))?;
         let kind = entry.file_type()?;
@@ -168,12 +171,18 @@ fn drop_unended(path: &Path, lines: &[EventLine]) -> anyhow::Result<()> {
         replace: true,
         private: false,
     };
-    Ok(durable::write(&path.join("responses.jsonl"), &kept, options)?)
+    Ok(durable::write(
+        &path.join("responses.jsonl"),
+        &kept,
+        options,
+    )?)
 }
 
 /// Ends the log with a signal, taking back an end that it may have already.
 fn end_log(path: &Path, lines: &[EventLine]) -> anyhow::Result<()> {
-    let signalled = lines.iter().any(|l| matches!(l.event, Event::Signal { .. }));
+    let signalled = lines
+        .iter()
+        .any(|l| matches!(l.event, Event::Signal { .. }));
     let ended = lines.last().filter(|l| l.event == Event::EndOfLog {});
     if signalled && ended.is_some() {
         return Ok(());
@@ -188,7 +197,11 @@ fn end_log(path: &Path, lines: &[EventLine]) -> anyhow::Result<()> {
         name: CLOSED_LATER.into(),
     };
     let mut text = String::new();
-    for event in (!signalled).then_some(signal).into_iter().chain([Event::EndOfLog {}]) {
+    for event in (!signalled)
+        .then_some(signal)
+        .into_iter()
+        .chain([Event::EndOfLog {}])
+    {
         seq += 1;
         text.push_str(&to_line(&EventLine { seq, t, event }));
         text.push('\n');

@@ -67,10 +67,10 @@ impl Run {
         let Named { dir, epoch, wall } = named(&inputs.out, suite, &plan_digest, nonce_hash)
             .context("could not make the bundle's folder")?;
         let path = dir.path.clone();
-        Self::fill(inputs, signal, dir, (epoch, wall), nonce).with_context(|| {
-            format!(
-                "the run was not declared, and {} holds only the beginning of a bundle \
-                 (hint: when the cause is gone, delete that folder and run again)",
+        Self::fill(inputs, signal, dir, (epoch, wall), nonce).map_err(|e| {
+            anyhow::anyhow!(
+                "{e:#}\nthe run was not declared; {} holds only the beginning of a bundle\n\
+                 hint: when the cause is gone, delete that folder and run again",
                 path.display()
             )
         })

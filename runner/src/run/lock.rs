@@ -27,7 +27,9 @@ pub enum LockError {
         owner: String,
     },
     /// The system refused.
-    #[error("could not lock the working folder with {path}: {source} (hint: is the folder there, and on a file system with locks?)")]
+    #[error(
+        "could not lock the working folder with {path}: {source} (hint: is the folder there, and on a file system with locks?)"
+    )]
     Io {
         /// The lock's file.
         path: PathBuf,
@@ -105,7 +107,9 @@ fn shown(folder: &Path) -> PathBuf {
 fn owner(path: &Path) -> String {
     let mut text = String::new();
     let read = File::open(path).and_then(|f| f.take(4096).read_to_string(&mut text));
-    let known = read.ok().and_then(|_| serde_json::from_str::<Owner>(&text).ok());
+    let known = read
+        .ok()
+        .and_then(|_| serde_json::from_str::<Owner>(&text).ok());
     match known {
         None => "its process is not known".into(),
         Some(o) => match o.started.parse::<jiff::Timestamp>() {

@@ -103,10 +103,10 @@ pub async fn run(inputs: Inputs) -> anyhow::Result<Finished> {
             return e.context(format!("{} is sealed all the same", path.display()));
         }
         let bundle = path.display();
-        e.context(format!(
-            "no record was sealed; the evidence so far lies in {bundle} (hint: when the cause is gone, \
-             `attest close {bundle}` seals it as aborted)"
-        ))
+        anyhow::anyhow!(
+            "{e:#}\nno record was sealed; the evidence so far lies in {bundle}\n\
+             hint: when the cause is gone, `attest close {bundle}` seals it as aborted"
+        )
     })
 }
 
@@ -207,7 +207,9 @@ impl Run {
         self.ranks_alive();
         self.documents_after().await;
         for change in verify::restat_all(&self.inputs.resolved.plan, &mut self.reports) {
-            self.say(&format!("TAINTED: weights changed during the run: {change}"));
+            self.say(&format!(
+                "TAINTED: weights changed during the run: {change}"
+            ));
             self.emit(&Event::Taint {
                 cause: "weights-changed-during-run".into(),
                 detail: change,

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -35,7 +34,9 @@ impl Run {
         for replica in &plan.replicas {
             let failed = |e: &dyn std::fmt::Display| Stop::failure("launch-failed", e);
             let argv = plan.argv(replica, &executable, "0");
-            let log = self.log(&replica.name).map_err(|e| failed(&e))?;
+            let log = self
+                .log(&replica.name)
+                .map_err(|e| Stop::failure("evidence-write", e))?;
             let asked = signals::arrived(self.signal.clone());
             let rank = rank::launch(
                 &replica.name,
@@ -67,7 +68,7 @@ impl Run {
             let planned = plan.argv(replica, "{executable}", "0");
             let as_pinned = plan.engine.executable == Pin::Sha256(observed.executable);
             self.engine_file(&replica.name, &observed)
-                .map_err(|e| failed(&e))?;
+                .map_err(|e| Stop::failure("evidence-write", e))?;
             if !as_pinned || observed.argv != planned || observed.env != plan.engine.env {
                 return Err(Stop::Failure {
                     cause: "process-not-as-planned",
@@ -82,14 +83,16 @@ impl Run {
         Ok(())
     }
 
-    fn log(&self, replica: &str) -> std::io::Result<File> {
-        let path = self.dir.path.join(format!("engine/{replica}.log"));
-        if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent)?;
-        }
-        let mut file = File::options().append(true).create_new(true).open(path)?;
-        file.write_all(log_header(&self.dir.run_id, &self.dir.nonce_hash).as_bytes())?;
-        Ok(file)
+    /// Log of an engine. Its first line is there whole or not at all.
+    fn log(&self, replica: &str) -> Result<File, WriteError> {
+        let name = format!("engine/{replica}.log");
+        let header = log_header(&self.dir.run_id, &self.dir.nonce_hash);
+        self.dir.write(&name, header.as_bytes())?;
+        let path = self.dir.path.join(name);
+        File::options()
+            .append(true)
+            .open(&path)
+            .map_err(|source| WriteError::Io { path, source })
     }
 
     /// Records the end of a rank whenever it comes, and ends the run when nobody
@@ -125,7 +128,7 @@ impl Run {
         self.watchers.push(watcher);
     }
 
-    fn engine_file(&mut self, replica: &str, observed: &rank::Observed) -> anyhow::Result<()> {
+    fn engine_file(&mut self, replica: &str, observed: &rank::Observed) -> Result<(), WriteError> {
         let file = EngineFile {
             argv: observed.argv.clone(),
             env: observed.env.clone(),

@@ -37,6 +37,8 @@ pub fn watch() -> io::Result<Asked> {
                 }
             };
             let name = tokio::select! {
+                // Of several at once always the same one.
+                biased;
                 _ = interrupt.recv() => "SIGINT",
                 _ = terminate.recv() => "SIGTERM",
                 _ = hung_up => "SIGHUP",

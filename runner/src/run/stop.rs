@@ -50,8 +50,12 @@ impl Stop {
                 "see engine/<replica>.log of the bundle; after signal 9 also dmesg, for out of memory"
             }
             "rank-would-not-end" => "look at the named process by hand before the next run",
-            "process-not-as-planned" => "compare engine/<replica>.json with plan.json in the bundle",
-            "evidence-write" => "is the disk full, or a limit on file sizes set? (df -h, ulimit -f)",
+            "process-not-as-planned" => {
+                "compare engine/<replica>.json with plan.json in the bundle"
+            }
+            "evidence-write" => {
+                "is the disk full, or a limit on file sizes set? (df -h, ulimit -f)"
+            }
             "scorer-failed" => "docs/scorer-dialect.md has the limits; the answers are kept",
             _ => return None,
         })

@@ -15,7 +15,9 @@ fn mode(work: &Work, name: &str) -> u32 {
 #[test]
 fn the_first_run_makes_a_key_and_says_so_the_second_uses_it() {
     let work = Work::new(&Plan::default());
-    work.run().exits(0).says("made a signing key: keys/attest.key.pem");
+    work.run()
+        .exits(0)
+        .says("made a signing key: keys/attest.key.pem");
     assert_eq!(mode(&work, SECRET), 0o600);
     assert_eq!(work.record().provenance.key_origin, "this_run");
     fs::remove_dir_all(work.path("evidence")).unwrap();
@@ -35,7 +37,10 @@ fn a_key_of_ones_own() {
     assert_eq!(before, fs::read(work.path("mine/op.key.pem")).unwrap());
 
     let run = work.command(&["run", "--key", "mine/op.key.pem"]);
-    work.start_command(run).end().exits(0).says("mine/op.pub.pem");
+    work.start_command(run)
+        .end()
+        .exits(0)
+        .says("mine/op.pub.pem");
     assert!(!work.path("keys").exists());
     let trusted = Some(work.path("mine/op.pub.pem"));
     let report = crate::support::audit_of(&work.bundle(), trusted);
@@ -43,7 +48,10 @@ fn a_key_of_ones_own() {
     assert_eq!(report.derived.unwrap().provenance.key_origin, "existing");
 
     let nowhere = work.command(&["run", "--key", "no.key.pem"]);
-    work.start_command(nowhere).end().exits(2).says("attest keygen");
+    work.start_command(nowhere)
+        .end()
+        .exits(2)
+        .says("attest keygen");
 }
 
 #[test]
@@ -74,8 +82,14 @@ fn keys_that_may_be_known_to_others_are_refused() {
 fn a_public_key_of_somebody_else_beside_it_is_noticed() {
     let work = Work::new(&Plan::default());
     for path in ["keys/attest.key.pem", "keys/other.key.pem"] {
-        work.start_command(work.command(&["keygen", path])).end().exits(0);
+        work.start_command(work.command(&["keygen", path]))
+            .end()
+            .exits(0);
     }
-    fs::copy(work.path("keys/other.pub.pem"), work.path("keys/attest.pub.pem")).unwrap();
+    fs::copy(
+        work.path("keys/other.pub.pem"),
+        work.path("keys/attest.pub.pem"),
+    )
+    .unwrap();
     work.run().exits(2).says("is not the public half");
 }

@@ -15,7 +15,10 @@ fn the_last_line_is_one_object_and_out_is_obeyed() {
     let line: Value = serde_json::from_str(ended.out.lines().last().unwrap()).unwrap();
     let text = |key: &str| line[key].as_str().unwrap().to_owned();
     assert!(text("bundle").starts_with("else/where/20"), "{line}");
-    assert_eq!(text("record"), format!("{}/record.intoto.jsonl", text("bundle")));
+    assert_eq!(
+        text("record"),
+        format!("{}/record.intoto.jsonl", text("bundle"))
+    );
     assert!(work.path(&text("record")).is_file());
     assert!(work.path(&text("public_key")).is_file());
     assert_eq!(text("status"), "completed");

@@ -43,7 +43,10 @@ fn init_writes_the_built_in_plan_and_never_over_something() {
         .success()
         .stdout(contains("was there"));
     assert_eq!(digest(dir.path()), built_in);
-    assert_eq!(key, fs::read(dir.path().join("keys/attest.key.pem")).unwrap());
+    assert_eq!(
+        key,
+        fs::read(dir.path().join("keys/attest.key.pem")).unwrap()
+    );
 }
 
 #[test]
@@ -63,35 +66,87 @@ fn plan_show_runs_nothing_and_json_is_plan_json() {
 fn slips_are_named_before_anything_is_made() {
     let good = Plan::default().text();
     let slips: &[(&str, &str, &[&str])] = &[
-        ("concurrency = 1", "concurency = 1", &["concurency", "did you mean \"concurrency\""]),
+        (
+            "concurrency = 1",
+            "concurency = 1",
+            &["concurency", "did you mean \"concurrency\""],
+        ),
         ("[requests]", "[request]", &["did you mean \"requests\""]),
         ("ready = ", "redy = ", &["did you mean \"ready\""]),
-        ("target = \"replicas/r1\"", "tarket = \"replicas/r1\"", &["did you mean \"target\""]),
+        (
+            "target = \"replicas/r1\"",
+            "tarket = \"replicas/r1\"",
+            &["did you mean \"target\""],
+        ),
         ("seed = 1\n", "", &["missing field `seed`"]),
-        ("seed = 1\n", "seed = 1\ncolour = 1\n", &["unknown field `colour`"]),
-        ("concurrency = 1", "concurrency = 0", &["concurrency", "at least 1"]),
+        (
+            "seed = 1\n",
+            "seed = 1\ncolour = 1\n",
+            &["unknown field `colour`"],
+        ),
+        (
+            "concurrency = 1",
+            "concurrency = 0",
+            &["concurrency", "at least 1"],
+        ),
         ("concurrency = 1", "concurrency = 100000", &["at most 4096"]),
         ("repetitions = 1", "repetitions = 0", &["at least 1"]),
-        ("repetitions = 1", "repetitions = 4000000000", &["at most 1000000"]),
-        ("suite = \"tiny\"", "suite = \"nosuch\"", &["nosuch", "serving-performance-v1"]),
-        ("recipe = \"reference\"", "recipe = \"referense\"", &["referense", "reference"]),
-        ("temperature = \"0\"", "temperature = \"hot\"", &["hot", "not a number"]),
-        ("temperature = \"0\"", "temperature = \"-1\"", &["not a number"]),
-        ("temperature = \"0\"", "temperature = \"1e999\"", &["not a number"]),
+        (
+            "repetitions = 1",
+            "repetitions = 4000000000",
+            &["at most 1000000"],
+        ),
+        (
+            "suite = \"tiny\"",
+            "suite = \"nosuch\"",
+            &["nosuch", "serving-performance-v1"],
+        ),
+        (
+            "recipe = \"reference\"",
+            "recipe = \"referense\"",
+            &["referense", "reference"],
+        ),
+        (
+            "temperature = \"0\"",
+            "temperature = \"hot\"",
+            &["hot", "not a number"],
+        ),
+        (
+            "temperature = \"0\"",
+            "temperature = \"-1\"",
+            &["not a number"],
+        ),
+        (
+            "temperature = \"0\"",
+            "temperature = \"1e999\"",
+            &["not a number"],
+        ),
         ("name = \"r1\"", "name = \"r0\"", &["\"r0\" stands twice"]),
         ("name = \"r1\"", "name = \"r/1\"", &["r/1", "a-z"]),
         ("name = \"r1\"", "name = \"../r1\"", &["../r1", "a-z"]),
-        ("node = \"n0\"", "node = \"host.example\"", &["host.example", "a-z"]),
+        (
+            "node = \"n0\"",
+            "node = \"host.example\"",
+            &["host.example", "a-z"],
+        ),
         ("role = \"target\"", "role = \"../target\"", &["../target"]),
         ("role = \"target\"", "role = \"targets\"", &["targets"]),
-        ("\"replicas/r1\"", "\"../elsewhere\"", &["../elsewhere", "r1"]),
+        (
+            "\"replicas/r1\"",
+            "\"../elsewhere\"",
+            &["../elsewhere", "r1"],
+        ),
         ("\"replicas/r1\"", "\"\"", &["r1", "folder's path"]),
         ("ready = 20000", "ready = 0", &["timeouts_ms.ready = 0"]),
         ("ready = 20000", "ready = 18446744073709551615", &["ready"]),
         ("max_tokens = 256", "max_tokens = 0", &["max_tokens = 0"]),
         ("seed = 1\n", "seed = 9007199254740993\n", &["2^53"]),
         ("claim = \"none\"", "claim = \"warm\"", &["cache.claim"]),
-        ("builtin:reference", "no.manifest.json", &["no.manifest.json"]),
+        (
+            "builtin:reference",
+            "no.manifest.json",
+            &["no.manifest.json"],
+        ),
         ("runseal.attest/v1", "runseal.attest/v9", &["v9", "hint"]),
         ("[load]", "[load", &["line"]),
     ];

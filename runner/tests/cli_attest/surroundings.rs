@@ -57,7 +57,12 @@ fn a_folder_that_cannot_be_written_is_a_clear_error_unless_all_is_elsewhere() {
         .output()
         .unwrap();
     read_only(false);
-    assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
+    assert_eq!(
+        out.status.code(),
+        Some(0),
+        "{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
 }
 
 #[test]

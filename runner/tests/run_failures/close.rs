@@ -13,7 +13,9 @@ fn killed_in_measure() -> Work {
     let work = Work::new(&Plan::slow());
     let mut run = work.start();
     // Not in the first attempt, so that there is an answer to keep.
-    run.wait_for(|e| matches!(e, Event::Queued { warmup: false, endpoint, .. } if endpoint == "r1"));
+    run.wait_for(
+        |e| matches!(e, Event::Queued { warmup: false, endpoint, .. } if endpoint == "r1"),
+    );
     run.signal(Signal::KILL);
     assert_eq!(run.end().status.code(), None);
     // The engines notice that nobody holds their standard input any more.
@@ -25,7 +27,11 @@ fn killed_in_measure() -> Work {
 fn a_killed_run_reads_as_nothing_and_closes_as_aborted() {
     let work = killed_in_measure();
     let report = work.audit(true);
-    assert!(codes(&report).contains(&"record-missing"), "{:?}", codes(&report));
+    assert!(
+        codes(&report).contains(&"record-missing"),
+        "{:?}",
+        codes(&report)
+    );
     assert_ne!(report.exit_code(), 0);
     let events = fs::read(work.bundle().join("events.jsonl")).unwrap();
 
@@ -42,7 +48,10 @@ fn a_killed_run_reads_as_nothing_and_closes_as_aborted() {
     // Sealed is sealed.
     let before = fs::read(work.bundle().join("record.intoto.jsonl")).unwrap();
     work.close().exits(2).says("is sealed already");
-    assert_eq!(before, fs::read(work.bundle().join("record.intoto.jsonl")).unwrap());
+    assert_eq!(
+        before,
+        fs::read(work.bundle().join("record.intoto.jsonl")).unwrap()
+    );
 }
 
 #[test]
@@ -130,7 +139,12 @@ fn what_is_not_ours_to_close_is_left_alone() {
     let keygen = work.command(&["keygen", "other/other.key.pem"]);
     work.start_command(keygen).end().exits(0);
     let bundle = work.bundle();
-    let foreign = ["close", bundle.to_str().unwrap(), "--key", "other/other.key.pem"];
+    let foreign = [
+        "close",
+        bundle.to_str().unwrap(),
+        "--key",
+        "other/other.key.pem",
+    ];
     work.start_command(work.command(&foreign))
         .end()
         .exits(2)
@@ -140,7 +154,10 @@ fn what_is_not_ours_to_close_is_left_alone() {
     // No bundle, and nothing at all.
     for not_a_bundle in ["replicas", "nowhere"] {
         let close = work.command(&["close", not_a_bundle]);
-        work.start_command(close).end().exits(2).says("is no bundle");
+        work.start_command(close)
+            .end()
+            .exits(2)
+            .says("is no bundle");
     }
     // A bundle that was never declared.
     fs::create_dir(work.path("young")).unwrap();

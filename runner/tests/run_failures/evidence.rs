@@ -36,13 +36,20 @@ fn a_file_that_cannot_grow_ends_the_run_with_a_clear_error() {
         let ended = work.start_command(limited(&work, blocks)).end();
         let code = ended.status.code();
         assert!(matches!(code, Some(1 | 2)), "{blocks} blocks: {ended:?}");
-        assert!(ended.err.contains("hint: "), "{blocks} blocks: {}", ended.err);
+        assert!(
+            ended.err.contains("hint: "),
+            "{blocks} blocks: {}",
+            ended.err
+        );
         work.assert_no_process();
         let bundle = work.bundle();
         let report = crate::support::audit_of(&bundle, Some(work.path("keys/attest.pub.pem")));
         if bundle.join("record.intoto.jsonl").exists() {
             let status = report.derived.unwrap().run.status;
-            assert!(matches!(status, Status::Failed { .. }), "{blocks}: {status:?}");
+            assert!(
+                matches!(status, Status::Failed { .. }),
+                "{blocks}: {status:?}"
+            );
         } else {
             assert_ne!(report.exit_code(), 0);
             assert!(codes(&report).contains(&"record-missing"));
@@ -89,6 +96,10 @@ fn evidence_that_cannot_be_collected_keeps_nothing_from_being_taken_down() {
     fs::create_dir(&node).unwrap();
     fs::write(node.join("x"), whole).unwrap();
     let ended = run.end().exits(2).says("FAILED in collect: evidence-write");
-    assert!(ended.err.contains("teardown: 2 engines ended, 0 left"), "{}", ended.err);
+    assert!(
+        ended.err.contains("teardown: 2 engines ended, 0 left"),
+        "{}",
+        ended.err
+    );
     work.assert_no_process();
 }

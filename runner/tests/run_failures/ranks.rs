@@ -24,7 +24,11 @@ fn an_engine_killed_while_measuring_fails_the_run_and_keeps_what_was_finished() 
     assert_eq!(detail, "the engine of r1 ended by signal 9");
     assert_eq!(record.transport.completed, 1, "{:?}", record.transport);
     // The third may have been on its way to r0 when the death was noticed.
-    assert!(record.transport.not_attempted >= 1, "{:?}", record.transport);
+    assert!(
+        record.transport.not_attempted >= 1,
+        "{:?}",
+        record.transport
+    );
     let grades: Vec<_> = record.cases.iter().map(|c| &c.grade).collect();
     assert!(
         matches!(grades[0], Grade::Pass | Grade::Fail { .. }),
@@ -81,7 +85,10 @@ fn an_engine_that_ends_at_launch() {
     work.run().exits(1).says("FAILED in launch: launch-failed");
     let record = work.record();
     let detail = failed_with(&record, "launch", "launch-failed");
-    assert!(detail.contains("r0") && detail.contains("ended without a word"), "{detail}");
+    assert!(
+        detail.contains("r0") && detail.contains("ended without a word"),
+        "{detail}"
+    );
     let log = std::fs::read_to_string(work.bundle().join("engine/r0.log")).unwrap();
     assert!(log.contains("--no-such-option"), "{log}");
 }
@@ -125,9 +132,7 @@ fn an_engine_that_hangs_costs_timeouts_and_is_ended_all_the_same() {
     let record = work.record();
     assert!(record.transport.timeout >= 1, "{:?}", record.transport);
     assert_eq!(record.transport.not_attempted, 0, "{:?}", record.transport);
-    let killed = |e: &Event| {
-        matches!(e, Event::RankExit { replica, signal: Some(9), expected: true, .. } if replica == "r1")
-    };
+    let killed = |e: &Event| matches!(e, Event::RankExit { replica, signal: Some(9), expected: true, .. } if replica == "r1");
     assert!(work.events().iter().any(|l| killed(&l.event)));
     work.assert_no_process();
 }

@@ -36,16 +36,17 @@ fn a_scorer_whose_child_dies_fails_the_run_in_grade() {
     // Nobody can grade this again, so nobody says verified: not performed.
     let report = work.audit(true);
     assert_eq!(report.verdict, Verdict::NotVerified);
-    assert!(report.grades.starts_with("not recomputed"), "{}", report.grades);
+    assert!(
+        report.grades.starts_with("not recomputed"),
+        "{}",
+        report.grades
+    );
     let record = *report.derived.unwrap();
     failed_with(&record, "grade", "scorer-failed");
     assert_eq!(record.grades.ungraded, 4);
-    assert!(
-        record
-            .cases
-            .iter()
-            .all(|c| matches!(&c.grade, Grade::Ungraded { reason } if reason.contains("memory limit")))
-    );
+    assert!(record.cases.iter().all(
+        |c| matches!(&c.grade, Grade::Ungraded { reason } if reason.contains("memory limit"))
+    ));
 }
 
 #[test]

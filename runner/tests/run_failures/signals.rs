@@ -100,7 +100,6 @@ fn in_measure_the_text_so_far_is_kept_and_a_second_signal_does_no_harm() {
 fn in_teardown_the_run_is_aborted_although_all_was_measured() {
     let work = Work::new(&Plan {
         cases: 1,
-        request_ms: 3000,
         ..Plan::slow()
     });
     let mut run = work.start();

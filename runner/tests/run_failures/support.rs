@@ -59,7 +59,9 @@ impl Plan {
     pub fn text(&self) -> String {
         let replicas: String = (0..self.replicas)
             .map(|i| {
-                format!("[[replica]]\nname = \"r{i}\"\nnode = \"n0\"\ntarget = \"replicas/r{i}\"\n\n")
+                format!(
+                    "[[replica]]\nname = \"r{i}\"\nnode = \"n0\"\ntarget = \"replicas/r{i}\"\n\n"
+                )
             })
             .collect();
         format!(
@@ -233,7 +235,10 @@ impl Work {
 
     /// The audit of a stranger who trusts the key, or does not.
     pub fn audit(&self, trust: bool) -> AuditReport {
-        audit_of(&self.bundle(), trust.then(|| self.path("keys/attest.pub.pem")))
+        audit_of(
+            &self.bundle(),
+            trust.then(|| self.path("keys/attest.pub.pem")),
+        )
     }
 
     /// The record, after an audit that found nothing wrong.
@@ -373,10 +378,9 @@ impl Running<'_> {
                     |l| matches!(l.event, Event::Queued { req, warmup: false, .. } if req == r),
                 )
             };
-            if events
-                .iter()
-                .any(|l| matches!(l.event, Event::Delta { req, len, .. } if len > 0 && measured(req)))
-            {
+            if events.iter().any(
+                |l| matches!(l.event, Event::Delta { req, len, .. } if len > 0 && measured(req)),
+            ) {
                 return;
             }
             assert!(Instant::now() < deadline, "no text came");

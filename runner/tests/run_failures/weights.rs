@@ -77,14 +77,23 @@ fn weights_overwritten_while_measuring_taint_the_run() {
     let shard = work.path("replicas/r1/model-00003-of-00004.safetensors");
     let bytes = fs::read(&shard).unwrap();
     fs::write(&shard, bytes).unwrap();
-    run.end().exits(1).says("TAINTED: weights changed during the run");
+    run.end()
+        .exits(1)
+        .says("TAINTED: weights changed during the run");
     let record = work.record();
     assert_eq!(record.run.status, Status::Completed);
     let causes: Vec<_> = record.run.taints.iter().map(|t| t.cause.as_str()).collect();
-    assert!(causes.iter().all(|c| *c == "weights-changed-during-run"), "{causes:?}");
+    assert!(
+        causes.iter().all(|c| *c == "weights-changed-during-run"),
+        "{causes:?}"
+    );
     assert!(!causes.is_empty());
     let because: Vec<_> = record.cases.iter().map(because).collect();
     assert_eq!(because[1], Some("weights-changed"), "{because:?}");
     assert!(because.iter().all(Option::is_some), "{because:?}");
-    assert!(work.events().iter().any(|l| matches!(l.event, Event::Taint { .. })));
+    assert!(
+        work.events()
+            .iter()
+            .any(|l| matches!(l.event, Event::Taint { .. }))
+    );
 }
