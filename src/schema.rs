@@ -3,12 +3,18 @@
 //! `schemas/` is committed and compiled in; a test regenerates it and fails when
 //! it drifts from the types. Documents are validated when sealed and when audited.
 
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use jsonschema::Validator;
 use schemars::{JsonSchema, schema_for};
 use serde_json::Value;
 
 use crate::bundle::files::{EngineFile, GradeLine, ImageFile, NodeFile, TelemetryLine};
-use crate::bundle::index::Index;
+use crate::bundle::index::{Files, Index};
+use crate::codes::Code;
 use crate::event::{EventLine, Header};
+use crate::finding::Finding;
 use crate::plan::RunPlan;
 use crate::record::RecordStatement;
 use crate::response::{Response, RunHeader};
@@ -52,13 +58,25 @@ pub fn text(schema: &Value) -> String {
     text
 }
 
+/// Compiled schemas; compiling one costs more than validating with it.
+static VALIDATORS: LazyLock<BTreeMap<&str, Result<Validator, String>>> = LazyLock::new(|| {
+    ALL.iter()
+        .map(|(stem, generate)| {
+            (
+                *stem,
+                jsonschema::validator_for(&generate()).map_err(|e| e.to_string()),
+            )
+        })
+        .collect()
+});
+
 /// Validates a document; the first few things that do not match.
 pub fn validate(stem: &str, document: &Value) -> Result<(), Vec<String>> {
-    let Some((_, generate)) = ALL.iter().find(|(s, _)| *s == stem) else {
-        return Err(vec![format!("there is no schema {stem}")]);
+    let validator = match VALIDATORS.get(stem) {
+        Some(Ok(validator)) => validator,
+        Some(Err(e)) => return Err(vec![format!("the schema itself is broken: {e}")]),
+        None => return Err(vec![format!("there is no schema {stem}")]),
     };
-    let validator = jsonschema::validator_for(&generate())
-        .map_err(|e| vec![format!("the schema itself is broken: {e}")])?;
     let errors: Vec<String> = validator
         .iter_errors(document)
         .take(8)
@@ -69,4 +87,39 @@ pub fn validate(stem: &str, document: &Value) -> Result<(), Vec<String>> {
     } else {
         Err(errors)
     }
+}
+
+/// Schema of a JSON document in a bundle, by its path.
+fn stem_of(path: &str) -> Option<&'static str> {
+    match path.split_once('/') {
+        None => match path {
+            "plan.json" => Some("plan"),
+            "image.json" => Some("image"),
+            _ => None,
+        },
+        Some(("checkpoints", name)) if name.ends_with(".manifest.json") => Some("manifest"),
+        Some(("replicas", name)) if name.ends_with(".json") => Some("replica"),
+        Some(("nodes", name)) if name.ends_with(".json") => Some("node"),
+        Some(("engine", name)) if name.ends_with(".json") => Some("engine"),
+        _ => None,
+    }
+}
+
+/// Validates the JSON documents of a bundle (`schema-invalid`).
+pub fn check_files(files: &Files) -> Vec<Finding> {
+    let mut out = Vec::new();
+    for (path, bytes) in files {
+        let name = path.to_string();
+        let Some(stem) = stem_of(&name) else {
+            continue;
+        };
+        // Bytes that are no JSON are another finding, of the parser.
+        let Ok(value) = crate::json::parse(bytes) else {
+            continue;
+        };
+        for why in validate(stem, &value).err().unwrap_or_default() {
+            out.push(Finding::new(Code::SchemaInvalid, &name, why));
+        }
+    }
+    out
 }

@@ -388,6 +388,7 @@ impl Audit {
             Code::EventInconsistent,
             Code::WrongRun,
             Code::ResponseMissing,
+            Code::SchemaInvalid,
         ];
         match Evidence::parse(&raw.files) {
             Ok(e) => {

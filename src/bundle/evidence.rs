@@ -21,6 +21,7 @@ use crate::json;
 use crate::plan::RunPlan;
 use crate::relpath::RelPath;
 use crate::response::{self, Response, RunHeader};
+use crate::schema;
 use crate::suite::{Suite, SuiteToml};
 use crate::trace::Traces;
 use crate::weights::{Manifest, ReplicaReport};
@@ -103,6 +104,9 @@ impl Evidence {
             findings: Vec::new(),
         };
         let parsed = p.evidence();
+        if p.findings.is_empty() {
+            p.findings = schema::check_files(files);
+        }
         match parsed {
             Some(evidence) if p.findings.is_empty() => Ok(evidence),
             _ => Err(p.findings),

@@ -24,7 +24,7 @@ use crate::trace::Transport;
 use crate::weights::Integrity;
 
 /// `predicateType` of the statement.
-pub const PREDICATE_TYPE: &str = "https://runseal.dev/run-record/v1";
+pub const PREDICATE_TYPE: &str = "runseal:run-record/v1";
 /// Version of the limitation rules and metric definitions applied here.
 pub const RULES_VERSION: &str = "1";
 
