@@ -18,7 +18,7 @@ bin=$(cd "$1" && pwd)
 if [ "${RUNSEAL_OWN_MOUNTS-}" != yes ]; then
     [ "$(id -u)" = 0 ] || { echo "disk-full: needs root for its mounts" >&2; exit 2; }
     # Mounts made from here on vanish with this namespace.
-    RUNSEAL_OWN_MOUNTS=yes exec unshare --mount --propagation private "$0" "$bin"
+    RUNSEAL_OWN_MOUNTS=yes exec unshare --mount --propagation private sh "$0" "$bin"
 fi
 
 work=$(mktemp -d)

@@ -49,6 +49,13 @@ impl Spool {
             self.canceller.cancel();
         }
     }
+
+    /// Makes the answers as durable as the log that they belong to, and gives the
+    /// first error.
+    fn close(&mut self) -> Option<String> {
+        let error = self.error.take();
+        error.or_else(|| self.file.sync_all().err().map(|e| e.to_string()))
+    }
 }
 
 impl Run {
@@ -142,12 +149,7 @@ impl Run {
                 }
             }
         }
-        let mut spool = lock(&spool);
-        let error = spool.error.take().or_else(|| {
-            // Answers are as durable as the log that they belong to.
-            spool.file.sync_all().err().map(|e| e.to_string())
-        });
-        drop(spool);
+        let error = lock(&spool).close();
         self.interrupted()?;
         self.settle().await;
         self.rank_died()?;
