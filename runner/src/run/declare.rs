@@ -15,7 +15,7 @@ use runseal::bundle::evidence::{json_bytes, node_names};
 use runseal::bundle::files::{
     GRADES_FORMAT, IMAGE_FORMAT, ImageFile, NODE_FORMAT, NodeFile, TELEMETRY_FORMAT,
 };
-use runseal::digest::{Enc, Sha256Digest};
+use runseal::digest::Sha256Digest;
 use runseal::durable::WriteError;
 use runseal::event::{self, Event, Header, State, nonce_hash};
 use runseal::response;
@@ -137,12 +137,7 @@ impl Run {
         let held = dir.hold()?;
 
         let keyid = inputs.key.keyid();
-        let commitment = Enc::new("commitment/v1")
-            .bytes(&plan_digest.0)
-            .bytes(&nonce_hash.0)
-            .bytes(&plan.suite.dataset.0)
-            .bytes(keyid.as_bytes())
-            .finish();
+        let commitment = event::run_commitment(plan_digest, nonce_hash, plan.suite.dataset, &keyid);
         let declare = Event::Declare {
             plan_digest,
             nonce: hex::encode(nonce),

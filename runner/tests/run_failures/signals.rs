@@ -83,6 +83,7 @@ fn in_measure_the_text_so_far_is_kept_and_a_second_signal_does_no_harm() {
     let mut run = work.start();
     run.wait_for_text();
     run.signal(Signal::INT);
+    run.wait_for(|e| matches!(e, Event::Signal { .. }));
     run.signal(Signal::INT);
     run.signal(Signal::TERM);
     run.end().exits(1).says("hint: what was measured is kept");
