@@ -41,7 +41,10 @@ impl Folder {
     /// Everything below the folder, in byte order of the paths, folders included.
     /// Folders for which `enter` is false are listed and not looked into. Fails
     /// only when the folder itself cannot be listed.
-    pub(super) fn list_into(&self, enter: &dyn Fn(&RelPath) -> bool) -> io::Result<Vec<FileReport>> {
+    pub(super) fn list_into(
+        &self,
+        enter: &dyn Fn(&RelPath) -> bool,
+    ) -> io::Result<Vec<FileReport>> {
         let mut found = Vec::new();
         let here = open_folder(self.fd.as_fd(), c".")?;
         list_into(here, &[], 0, enter, &mut found)?;
@@ -280,7 +283,10 @@ mod tests {
         let deep: std::path::PathBuf = std::iter::repeat_n("d", MAX_DEPTH + 1).collect();
         std::fs::create_dir_all(dir.path().join(&deep)).unwrap();
         std::fs::write(dir.path().join(&deep).join("file"), b"x").unwrap();
-        let found = Folder::open(dir.path()).unwrap().list_into(&|_| true).unwrap();
+        let found = Folder::open(dir.path())
+            .unwrap()
+            .list_into(&|_| true)
+            .unwrap();
         assert!(found.iter().all(|f| f.kind == Kind::Folder));
         let problems: Vec<_> = found.iter().filter_map(|f| f.problem.as_ref()).collect();
         assert_eq!(problems.len(), 1);

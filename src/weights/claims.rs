@@ -64,13 +64,7 @@ pub(super) fn of_file(subject: &str, file: &FileReport, layout: &Layout) -> Vec<
     out
 }
 
-fn compare(
-    subject: &str,
-    file: &FileReport,
-    etag: &str,
-    code: Code,
-    who: &str,
-) -> Option<Finding> {
+fn compare(subject: &str, file: &FileReport, etag: &str, code: Code, who: &str) -> Option<Finding> {
     let (found, kind) = match etag_kind(etag) {
         Etag::Sha256 => (file.sha256.map(|d| d.hex()), "SHA-256"),
         Etag::GitBlob => (file.git_blob.map(|d| d.to_string()), "git blob id"),
@@ -123,7 +117,10 @@ pub(super) fn of_replica(replica: &str, layout: &Layout, pinned: Option<&str>) -
     let mut commits: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for claim in &layout.claims {
         if let Some(commit) = &claim.commit {
-            commits.entry(commit).or_default().push(claim.path.to_string());
+            commits
+                .entry(commit)
+                .or_default()
+                .push(claim.path.to_string());
         }
     }
     if let Some(pinned) = pinned {
@@ -139,7 +136,10 @@ pub(super) fn of_replica(replica: &str, layout: &Layout, pinned: Option<&str>) -
         }
     } else if commits.len() > 1 {
         let all: Vec<_> = commits.into_keys().collect();
-        let detail = format!("the download metadata name several revisions: {}", all.join(", "));
+        let detail = format!(
+            "the download metadata name several revisions: {}",
+            all.join(", ")
+        );
         out.push(Finding::new(Code::RevisionsMixed, replica, detail));
     }
     out

@@ -124,7 +124,9 @@ pub(super) fn judge(facts: Facts, manifest: &Listing, files: &mut [FileReport]) 
     findings.sort_by(|a, b| a.0.cmp(&b.0));
     let mut findings: Vec<_> = findings.into_iter().map(|(_, f)| f).collect();
     // The index and the digests may both see that two shards were swapped.
-    findings.dedup_by(|b, a| b.code == Code::ShardSwapped && (a.code, &a.subject) == (b.code, &b.subject));
+    findings.dedup_by(|b, a| {
+        b.code == Code::ShardSwapped && (a.code, &a.subject) == (b.code, &b.subject)
+    });
     findings
 }
 
@@ -197,7 +199,11 @@ fn verdict_of(
     links: &BTreeMap<String, String>,
 ) -> Verdict {
     let pinned = expected.and_then(Entry::digest_text);
-    if let Some(problem) = file.problem.as_ref().filter(|p| p.kind == ProblemKind::Dangling) {
+    if let Some(problem) = file
+        .problem
+        .as_ref()
+        .filter(|p| p.kind == ProblemKind::Dangling)
+    {
         return Verdict::mismatch(Code::LinkDangling, &problem.detail).values(pinned, "nothing");
     }
     match file.kind {
@@ -302,11 +308,14 @@ fn listed_file(file: &FileReport, expected: &Entry, algorithm: Algorithm) -> Ver
                 let (code, reason) = if compared.is_empty() {
                     (Code::DigestMismatch, format!("{other_bytes} (git blob id)"))
                 } else {
-                    let reason = "it matches the manifest, but it is not the revision's file of this path";
+                    let reason =
+                        "it matches the manifest, but it is not the revision's file of this path";
                     (Code::RevisionNotBound, reason.to_owned())
                 };
-                return Verdict::mismatch(code, reason)
-                    .values(Some(format!("git-blob:{want}")), format!("git-blob:{found}"));
+                return Verdict::mismatch(code, reason).values(
+                    Some(format!("git-blob:{want}")),
+                    format!("git-blob:{found}"),
+                );
             }
             compared.push(Compared::GitBlob);
         } else {

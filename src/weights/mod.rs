@@ -27,9 +27,9 @@ mod inventory;
 mod judge;
 mod layout;
 mod manifest;
+mod pointer_tree;
 mod rehash;
 mod report;
-mod pointer_tree;
 mod restat;
 mod structure;
 mod survey;
@@ -44,12 +44,13 @@ pub use manifest::{
 };
 pub use pointer_tree::pointer_tree;
 pub use rehash::{
-    NoProgress, Progress, ReplicaScan, Unreachable, What, rehash, rehash_place, scan_folder, scan_place,
+    NoProgress, Progress, ReplicaScan, Unreachable, What, rehash, rehash_place, scan_folder,
+    scan_place,
 };
 pub use report::{
-    Compared, FileReport, FileStat, Integrity, Kind, Problem, ProblemKind, REPLICA_FORMAT, ReplicaReport,
-    ReportContext, Restat, RootIdentity, StatChange, State, check_report, derive_integrity,
-    integrity_of_files,
+    Compared, FileReport, FileStat, Integrity, Kind, Problem, ProblemKind, REPLICA_FORMAT,
+    ReplicaReport, ReportContext, Restat, RootIdentity, StatChange, State, check_report,
+    derive_integrity, integrity_of_files,
 };
 pub use restat::restat;
 pub use structure::{Structure, StructureKind, StructureProblem};

@@ -32,16 +32,23 @@ pub fn pointer_tree(root: &Path) -> Result<Listing, ManifestError> {
         }
         let name = file.path.to_string();
         if file.kind != Kind::File || file.problem.is_some() {
-            let why = file.problem.map_or(format!("it is a {}", file.kind), |p| p.detail);
+            let why = file
+                .problem
+                .map_or(format!("it is a {}", file.kind), |p| p.detail);
             return Err(ManifestError::Unknown(format!("{name}: {why}")));
         }
-        let opened = folder.open_file(&file.path).map_err(|e| unreadable(&name, e))?;
+        let opened = folder
+            .open_file(&file.path)
+            .map_err(|e| unreadable(&name, e))?;
         let size = file.stat.map_or(0, |s| s.size);
         let mut entry = Entry::of(file.path);
         // One byte more than listed is enough to see that it grew.
         let mut reader = opened.take(size + 1);
         let mut start = Vec::new();
-        let read = reader.by_ref().take(MAX_LEN as u64 + 1).read_to_end(&mut start);
+        let read = reader
+            .by_ref()
+            .take(MAX_LEN as u64 + 1)
+            .read_to_end(&mut start);
         read.map_err(|e| unreadable(&name, e))?;
         if let Some(pointer) = Pointer::parse(&start) {
             pointers += 1;
@@ -64,7 +71,9 @@ pub fn pointer_tree(root: &Path) -> Result<Listing, ManifestError> {
                 length += n as u64;
             }
             if length != size {
-                return Err(ManifestError::Unknown(format!("{name}: it is being changed")));
+                return Err(ManifestError::Unknown(format!(
+                    "{name}: it is being changed"
+                )));
             }
             entry.sha256 = Some(Sha256Digest(hasher.finalize().into()));
             entry.size = Some(size);

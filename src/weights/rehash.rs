@@ -106,7 +106,9 @@ pub fn rehash_place(
 ) -> Result<ReplicaScan, Unreachable> {
     let manifest = manifest.as_ref();
     let algorithm = manifest.needs(algorithm);
-    let ids = manifest.entries().filter_map(|e| Some((e.path.clone(), e.git_blob?)));
+    let ids = manifest
+        .entries()
+        .filter_map(|e| Some((e.path.clone(), e.git_blob?)));
     let what = What {
         ignore: manifest.ignore().clone(),
         git_blobs: ids.collect(),
@@ -199,11 +201,7 @@ fn scan(
 /// Works out git blob ids where only they can be compared. Those files are small:
 /// large ones are known to git by their git-lfs pointer, which follows from what
 /// was hashed already.
-fn work_out_git_blobs(
-    files: &mut [FileReport],
-    place: &Place,
-    ids: &BTreeMap<RelPath, GitId>,
-) {
+fn work_out_git_blobs(files: &mut [FileReport], place: &Place, ids: &BTreeMap<RelPath, GitId>) {
     let wanted = |file: &FileReport| {
         let by_content = ids.get(&file.path).is_some_and(|id| {
             let pointer = file.sha256.zip(file.stat);

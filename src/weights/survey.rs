@@ -296,8 +296,14 @@ impl Survey {
     /// the listing of [`Bound`], and makes that a required part of the verdict.
     pub fn with_bound(mut self, bound: &Bound) -> Self {
         self.findings.extend(bound.findings.iter().cloned());
-        let broken = self.findings.iter().any(|f| f.code == Code::RevisionNotBound);
-        let whole = self.replicas.iter().any(|r| r.integrity == Integrity::Verified);
+        let broken = self
+            .findings
+            .iter()
+            .any(|f| f.code == Code::RevisionNotBound);
+        let whole = self
+            .replicas
+            .iter()
+            .any(|r| r.integrity == Integrity::Verified);
         let outcome = if broken {
             Outcome::Failed
         } else if whole {
@@ -307,7 +313,11 @@ impl Survey {
                 reason: "no replica holds all files, so their blob ids are not known".to_owned(),
             }
         };
-        for check in self.checks.iter_mut().filter(|c| c.name == "revision-bound") {
+        for check in self
+            .checks
+            .iter_mut()
+            .filter(|c| c.name == "revision-bound")
+        {
             (check.required, check.outcome) = (true, outcome.clone());
         }
         self.conclude_again()
@@ -315,7 +325,11 @@ impl Survey {
 
     /// Adds a check that could not be performed although it was asked for.
     pub fn with_unbound(mut self, reason: String) -> Self {
-        for check in self.checks.iter_mut().filter(|c| c.name == "revision-bound") {
+        for check in self
+            .checks
+            .iter_mut()
+            .filter(|c| c.name == "revision-bound")
+        {
             check.required = true;
             check.outcome = Outcome::NotPerformed {
                 reason: reason.clone(),

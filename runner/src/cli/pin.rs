@@ -236,7 +236,11 @@ fn refuse_inside(output: &Path, root: &Path, ignore: &BTreeSet<RelPath>) -> anyh
 /// The commit that the layout, the download metadata or the caller gives.
 fn commit(args: &Weights, layout: &Layout) -> anyhow::Result<Option<GitId>> {
     let asked: Option<GitId> = args.revision.as_deref().and_then(|r| r.parse().ok());
-    let claimed: BTreeSet<_> = layout.claims.iter().filter_map(|c| c.commit.as_deref()).collect();
+    let claimed: BTreeSet<_> = layout
+        .claims
+        .iter()
+        .filter_map(|c| c.commit.as_deref())
+        .collect();
     let found = match (&layout.revision, claimed.len()) {
         (Some(revision), _) => revision.parse().ok(),
         (None, 1) => claimed.first().and_then(|c| c.parse().ok()),
@@ -264,7 +268,10 @@ fn context() -> ReportContext {
 }
 
 fn say(finding: &Finding) {
-    complain(&format!("{} {}: {}", finding.code, finding.subject, finding.detail));
+    complain(&format!(
+        "{} {}: {}",
+        finding.code, finding.subject, finding.detail
+    ));
     if let (Some(expected), Some(found)) = (&finding.expected, &finding.found) {
         complain(&format!("    expected {expected}\n    found    {found}"));
     }

@@ -34,12 +34,7 @@ pub fn text(
     out
 }
 
-fn head(
-    survey: &Survey,
-    manifest_path: Option<&Path>,
-    bytes: u64,
-    algorithm: Algorithm,
-) -> String {
+fn head(survey: &Survey, manifest_path: Option<&Path>, bytes: u64, algorithm: Algorithm) -> String {
     let manifest = &survey.manifest;
     let mut out = match manifest_path {
         Some(path) => {
@@ -85,12 +80,7 @@ fn head(
     out
 }
 
-fn replica_line(
-    replica: &SurveyedReplica,
-    width: usize,
-    survey: &Survey,
-    paint: &Paint,
-) -> String {
+fn replica_line(replica: &SurveyedReplica, width: usize, survey: &Survey, paint: &Paint) -> String {
     let name = plain(&replica.name);
     let Some(report) = &replica.report else {
         return format!("{name:width$}  {}\n", paint.bad("unreachable"));
@@ -165,7 +155,9 @@ fn compared(report: &ReplicaReport) -> Option<String> {
         let names: Vec<_> = file.compared.iter().map(Compared::to_string).collect();
         *by.entry(names.join(" and ")).or_default() += 1;
     }
-    let each = by.into_iter().map(|(by, n)| format!("{} by {by}", count(n, "file")));
+    let each = by
+        .into_iter()
+        .map(|(by, n)| format!("{} by {by}", count(n, "file")));
     let each: Vec<_> = each.collect();
     (!each.is_empty()).then(|| each.join(", "))
 }

@@ -171,7 +171,10 @@ fn resolve(args: &Args) -> anyhow::Result<Resolved> {
         }
         None => Listing::absent(),
     };
-    let commit = args.revision.as_deref().filter(|r| r.parse::<GitId>().is_ok());
+    let commit = args
+        .revision
+        .as_deref()
+        .filter(|r| r.parse::<GitId>().is_ok());
     if manifest.revision().is_none() && commit.is_some() {
         manifest = manifest.with_source(Some(Source {
             repository: None,
@@ -199,7 +202,8 @@ fn read_manifest(path: &Path, told: Option<ManifestFormat>) -> anyhow::Result<Li
     let bytes = read_input(path, "the manifest", MAX_MANIFEST)?;
     // The only pair of formats that the bytes do not tell apart.
     let name = path.file_name().map(|n| n.to_string_lossy().to_lowercase());
-    let blake3 = name.is_some_and(|n| n.contains("b3sum") || n.contains("blake3") || n.ends_with(".b3"));
+    let blake3 =
+        name.is_some_and(|n| n.contains("b3sum") || n.contains("blake3") || n.ends_with(".b3"));
     let told = told.map(ListFormat::from);
     let listing = Listing::read(&bytes, told)?;
     if blake3 && told.is_none() && listing.format() == ListFormat::Sha256sum {
@@ -216,7 +220,9 @@ fn bind(args: &Args, manifest: &Listing) -> anyhow::Result<AskedBinding> {
         bail!("the manifest names no revision to bind to (hint: give the commit with --revision)");
     };
     if manifest.is_absent() {
-        bail!("--git-objects binds a manifest to its revision, and there is none (hint: --manifest)");
+        bail!(
+            "--git-objects binds a manifest to its revision, and there is none (hint: --manifest)"
+        );
     }
     if !dir.is_dir() {
         bail!("--git-objects {} is not a folder", dir.display());

@@ -17,7 +17,9 @@ use crate::relpath::{RelPath, escape};
 
 /// `path` is the cache of one repository.
 pub(super) fn is_root(path: &Path) -> bool {
-    let named = path.file_name().is_some_and(|n| n.as_bytes().starts_with(b"models--"));
+    let named = path
+        .file_name()
+        .is_some_and(|n| n.as_bytes().starts_with(b"models--"));
     path.join("snapshots").is_dir() && (named || path.join("blobs").is_dir())
 }
 
@@ -111,7 +113,9 @@ fn repository(root: &Path) -> Option<String> {
 }
 
 fn snapshots(cache: &Folder) -> std::io::Result<Vec<String>> {
-    let entries = cache.open_folder(&known("snapshots")?)?.list_into(&|_| false)?;
+    let entries = cache
+        .open_folder(&known("snapshots")?)?
+        .list_into(&|_| false)?;
     let folders = entries.iter().filter(|f| f.kind == Kind::Folder);
     Ok(folders.map(|f| f.path.to_string()).collect())
 }
@@ -235,7 +239,10 @@ mod tests {
     #[test]
     fn repositories_are_named_by_their_folder() {
         let name = |n: &str| repository(Path::new(n));
-        assert_eq!(name("/x/models--org--some--name").as_deref(), Some("org/some--name"));
+        assert_eq!(
+            name("/x/models--org--some--name").as_deref(),
+            Some("org/some--name")
+        );
         assert_eq!(name("/x/models--gpt2").as_deref(), Some("gpt2"));
         assert_eq!(name("/x/gpt2"), None);
         assert!(is_commit(&"0a".repeat(20)) && !is_commit("main"));

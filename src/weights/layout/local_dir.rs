@@ -75,7 +75,10 @@ mod tests {
         };
         let commit = "0f".repeat(20);
         let good = format!("{commit}\netag\n1700000000.25\n");
-        assert_eq!(claim(&good), (Some(commit.clone()), Some("etag".to_owned())));
+        assert_eq!(
+            claim(&good),
+            (Some(commit.clone()), Some("etag".to_owned()))
+        );
         for bad in [
             String::new(),
             commit.clone(),

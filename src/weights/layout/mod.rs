@@ -257,8 +257,9 @@ impl Place {
         files.retain(|f| match &self.part {
             Part::All => true,
             Part::One(name) => f.path.as_bytes() == name,
-            Part::Split(prefix, count) => split_name(f.path.as_bytes())
-                .is_some_and(|(p, _, c)| p == prefix && c == *count),
+            Part::Split(prefix, count) => {
+                split_name(f.path.as_bytes()).is_some_and(|(p, _, c)| p == prefix && c == *count)
+            }
         });
         if self.layout.kind == LayoutKind::HfCache {
             for file in &mut files {

@@ -38,7 +38,12 @@ pub(super) fn plain(bytes: &[u8], format: ListFormat) -> Result<Listing, Manifes
             return Err(line.refuse("between digest and name stand two blanks, or a blank and '*'"));
         }
         let path = name(&line, &text[66..], escaped)?;
-        entries.push(entry(&line, format == ListFormat::B3sum, path, &text[..64])?);
+        entries.push(entry(
+            &line,
+            format == ListFormat::B3sum,
+            path,
+            &text[..64],
+        )?);
     }
     Listing::new(format, entries)
 }
@@ -109,17 +114,21 @@ fn unescape(text: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-fn entry(
-    line: &Line,
-    blake3: bool,
-    path: RelPath,
-    digest: &[u8],
-) -> Result<Entry, ManifestError> {
+fn entry(line: &Line, blake3: bool, path: RelPath, digest: &[u8]) -> Result<Entry, ManifestError> {
     let mut out = [0; 32];
     hex::decode_to_slice(digest, &mut out)
         .map_err(|_| line.refuse("the digest does not have 64 hexadecimal digits"))?;
     let mut entry = Entry::of(path);
     if blake3 {
+        // What b3sum writes in place of bytes that are not UTF-8: the name is lost.
+        if entry
+            .path
+            .as_bytes()
+            .windows(3)
+            .any(|w| w == "\u{fffd}".as_bytes())
+        {
+            return Err(line.refuse("the name holds U+FFFD, so b3sum could not write the real one"));
+        }
         entry.blake3 = Some(Blake3Digest(out));
     } else {
         entry.sha256 = Some(Sha256Digest(out));

@@ -42,8 +42,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Listing, ManifestError> {
             match column.as_slice() {
                 b"size" => {
                     let size = text.parse().ok().filter(|_| digits(field));
-                    entry.size =
-                        Some(size.ok_or_else(|| line.refuse("the size is not a number"))?);
+                    entry.size = Some(size.ok_or_else(|| line.refuse("the size is not a number"))?);
                 }
                 b"sha256" => {
                     let digest = text.parse().map_err(|_| {

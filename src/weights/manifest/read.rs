@@ -8,8 +8,14 @@ impl Listing {
     /// `sha256sum` and `b3sum`, whose lines look the same: those are SHA-256
     /// unless `told` says otherwise.
     pub fn read(bytes: &[u8], told: Option<ListFormat>) -> Result<Self, ManifestError> {
-        // Editors on Windows put it there; it means nothing.
-        let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+        // Editors on Windows put a mark before text; JSON allows none.
+        let json = |b: &[u8]| {
+            b.trim_ascii_start().starts_with(b"{") || b.trim_ascii_start().starts_with(b"[")
+        };
+        let bytes = match bytes.strip_prefix(b"\xef\xbb\xbf") {
+            Some(text) if !json(text) => text,
+            _ => bytes,
+        };
         let format = match told {
             Some(format) => format,
             None => detect(bytes)?,
@@ -97,17 +103,16 @@ pub(super) fn lines(bytes: &[u8]) -> Result<Vec<Line<'_>>, ManifestError> {
     {
         return refuse(all.len(), "the file ends within a line; was it cut short?");
     }
-    let crlf = |line: &[u8]| line.ends_with(b"\r\n");
-    let windows = all.first().is_some_and(|l| crlf(l));
+    // A name may itself end in a carriage return, so one is only taken off when
+    // every line has one.
+    let windows = !all.is_empty() && all.iter().all(|line| line.ends_with(b"\r\n"));
     let mut out = Vec::new();
     for (i, line) in all.into_iter().enumerate() {
         if line.contains(&0) {
-            return refuse(i + 1, "it holds a NUL byte; lists made with -z are not read");
-        }
-        // A name may end in a carriage return; whether one does must not depend on
-        // the line.
-        if crlf(line) != windows {
-            return refuse(i + 1, "some lines end in CR LF and some in LF");
+            return refuse(
+                i + 1,
+                "it holds a NUL byte; lists made with -z are not read",
+            );
         }
         let end = line.len() - if windows { 2 } else { 1 };
         let line = &line[..end];

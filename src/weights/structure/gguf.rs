@@ -120,9 +120,7 @@ impl<R: Read> Bytes<'_, R> {
         if !self.big_endian {
             bytes.reverse();
         }
-        bytes
-            .iter()
-            .fold(0, |n, b| (n << 8) | u64::from(*b))
+        bytes.iter().fold(0, |n, b| (n << 8) | u64::from(*b))
     }
 
     fn u32(&mut self) -> Result<u64, Fault> {
@@ -201,7 +199,9 @@ impl<R: Read> Bytes<'_, R> {
             let name = String::from_utf8_lossy(&self.text()?).into_owned();
             let dimensions = self.u32()?;
             if dimensions > 8 {
-                return Err(malformed(format!("tensor {name:?} has {dimensions} dimensions")));
+                return Err(malformed(format!(
+                    "tensor {name:?} has {dimensions} dimensions"
+                )));
             }
             let shape: Result<Vec<_>, _> = (0..dimensions).map(|_| self.u64()).collect();
             let shape = shape?;
@@ -215,7 +215,10 @@ impl<R: Read> Bytes<'_, R> {
             match length(kind, &shape) {
                 Length::Bytes(length) => {
                     end = offset.checked_add(length).ok_or_else(|| huge(&name))?;
-                    next = Some(end.checked_next_multiple_of(alignment).ok_or_else(|| huge(&name))?);
+                    next = Some(
+                        end.checked_next_multiple_of(alignment)
+                            .ok_or_else(|| huge(&name))?,
+                    );
                 }
                 Length::Impossible => {
                     return Err(malformed(format!(
@@ -246,7 +249,12 @@ impl<R: Read> Bytes<'_, R> {
         {
             let detail = "it goes on after the last tensor";
             let most = start.saturating_add(next);
-            faults.push(Fault::sizes(StructureKind::GgufMalformed, detail, most, self.size));
+            faults.push(Fault::sizes(
+                StructureKind::GgufMalformed,
+                detail,
+                most,
+                self.size,
+            ));
         }
         Ok(faults)
     }
@@ -353,14 +361,20 @@ pub(super) fn compare_splits(files: &BTreeMap<RelPath, Option<Header>>) -> Vec<S
             set.insert(number, (path, header));
         }
         let Some(header) = header else { continue };
-        let within = (header.number, header.count.filter(|n| *n > 1 || split.is_some()));
+        let within = (
+            header.number,
+            header.count.filter(|n| *n > 1 || split.is_some()),
+        );
         let wrong = match (split, within) {
             (None, (_, Some(count))) => Some(format!(
                 "it is part {} of {count} of a split, but not named so",
                 header.number.unwrap_or(0) + 1
             )),
             (Some((_, number, count)), (Some(no), Some(n))) if (number, count) != (no + 1, n) => {
-                Some(format!("it is named part {number} of {count}, and says it is part {} of {n}", no + 1))
+                Some(format!(
+                    "it is named part {number} of {count}, and says it is part {} of {n}",
+                    no + 1
+                ))
             }
             (Some((_, _, count)), (None, _) | (_, None)) if count > 1 => {
                 Some("it is named as part of a split, and says nothing of one".to_owned())
@@ -372,18 +386,32 @@ pub(super) fn compare_splits(files: &BTreeMap<RelPath, Option<Header>>) -> Vec<S
         }
     }
     for ((_, count), set) in sets {
-        let Some((first, _)) = set.values().next() else { continue };
-        let missing: Vec<u64> = (1..=count).filter(|n| !set.contains_key(n)).take(8).collect();
+        let Some((first, _)) = set.values().next() else {
+            continue;
+        };
+        let missing: Vec<u64> = (1..=count)
+            .filter(|n| !set.contains_key(n))
+            .take(8)
+            .collect();
         if !missing.is_empty() {
             let named: Vec<_> = missing.iter().map(u64::to_string).collect();
-            let detail = format!("of {count} parts, these are not there: {}", named.join(", "));
+            let detail = format!(
+                "of {count} parts, these are not there: {}",
+                named.join(", ")
+            );
             out.push(Fault::new(StructureKind::GgufSplit, detail).at(first));
             continue;
         }
         let headers: Option<Vec<_>> = set.values().map(|(_, h)| *h).collect();
         let Some(headers) = headers else { continue };
-        let held: u64 = headers.iter().map(|h| h.tensors).fold(0, u64::saturating_add);
-        if let Some(said) = headers.iter().find_map(|h| h.all_tensors.filter(|n| *n != held)) {
+        let held: u64 = headers
+            .iter()
+            .map(|h| h.tensors)
+            .fold(0, u64::saturating_add);
+        if let Some(said) = headers
+            .iter()
+            .find_map(|h| h.all_tensors.filter(|n| *n != held))
+        {
             let detail = format!("all parts together hold {held} tensors, but {said} are stated");
             out.push(Fault::new(StructureKind::GgufSplit, detail).at(first));
         }

@@ -176,7 +176,10 @@ mod tests {
             compare(INDEX, &[("m/1", &["c"]), ("m/2", &["a", "b"])]),
             [at("m/1", ShardSwapped), at("m/2", ShardSwapped)].concat()
         );
-        assert_eq!(compare(INDEX, &[("m/1", &["a", "b"])]), at(index, IndexMismatch));
+        assert_eq!(
+            compare(INDEX, &[("m/1", &["a", "b"])]),
+            at(index, IndexMismatch)
+        );
         assert_eq!(
             compare(INDEX, &[("m/1", &["a"]), ("m/2", &["c"])]),
             at("m/1", IndexMismatch)

@@ -191,7 +191,8 @@ pub(super) fn inspect(
             let header = with(file, open, |reader| safetensors::read(reader, stat.size));
             let header = match header {
                 Ok((header, faults)) => {
-                    out.problems.extend(faults.into_iter().map(|f| f.at(&file.path)));
+                    out.problems
+                        .extend(faults.into_iter().map(|f| f.at(&file.path)));
                     Some(header)
                 }
                 Err(fault) => {
@@ -205,7 +206,8 @@ pub(super) fn inspect(
             let read = with(file, open, |reader| gguf::read(reader, stat.size));
             let header = match read {
                 Ok((header, faults)) => {
-                    out.problems.extend(faults.into_iter().map(|f| f.at(&file.path)));
+                    out.problems
+                        .extend(faults.into_iter().map(|f| f.at(&file.path)));
                     Some(header)
                 }
                 Err(fault) => {

@@ -132,7 +132,12 @@ pub(super) fn read(reader: &mut impl Read, size: u64) -> Result<(Header, Vec<Fau
         faults.push(truncated(expected));
     } else if expected < size {
         let detail = "it goes on after the last tensor";
-        faults.push(Fault::sizes(StructureKind::ShardOverlong, detail, expected, size));
+        faults.push(Fault::sizes(
+            StructureKind::ShardOverlong,
+            detail,
+            expected,
+            size,
+        ));
     }
     let mut names: Vec<_> = tensors.into_iter().map(|(name, _)| name).collect();
     names.sort_unstable();
@@ -202,7 +207,10 @@ mod tests {
     fn a_whole_file_has_no_faults() {
         let (header, faults) = look(&file(TWO, 10)).unwrap();
         assert_eq!(faults, []);
-        assert_eq!((header.tensors, header.data), (vec!["a".into(), "b".into(), "e".into()], 10));
+        assert_eq!(
+            (header.tensors, header.data),
+            (vec!["a".into(), "b".into(), "e".into()], 10)
+        );
         // An empty header and padding are what the format allows.
         assert_eq!(look(&file("{}  ", 0)).unwrap().1, []);
     }
@@ -235,8 +243,14 @@ mod tests {
             (twice.as_str(), "twice"),
             (&one(&good.replace("[0,4]", "[4,0]")), "ends before"),
             (&one(&good.replace("[0,4]", "[0,3]")), "does not fill"),
-            (&one(&good.replace("[0,4]", "[1,5]")), "but the one before it ends at 0"),
-            (&one(&good.replace("[1]", "[4294967296,4294967296]")), "does not fill"),
+            (
+                &one(&good.replace("[0,4]", "[1,5]")),
+                "but the one before it ends at 0",
+            ),
+            (
+                &one(&good.replace("[1]", "[4294967296,4294967296]")),
+                "does not fill",
+            ),
             (&one(&format!("{good},\"x\":1")), "unknown field"),
             (&one(&good.replace("[0,4]", "[0,-4]")), "its header"),
             (r#"{"__metadata__":{"n":1}}"#, "__metadata__"),
@@ -255,7 +269,10 @@ mod tests {
         let (_, faults) = look(&file(header, 4)).unwrap();
         assert_eq!(faults.len(), 1);
         assert_eq!(faults[0].kind, StructureKind::NotKnown);
-        assert_eq!(look(&file(header, 3)).unwrap().1[1].kind, StructureKind::ShardTruncated);
+        assert_eq!(
+            look(&file(header, 3)).unwrap().1[1].kind,
+            StructureKind::ShardTruncated
+        );
     }
 
     proptest! {

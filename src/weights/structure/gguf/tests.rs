@@ -80,7 +80,10 @@ fn what_the_format_forbids_is_malformed() {
         (b"GGML".repeat(9), "begin with GGUF"),
         (file(&[("general.alignment", 24)], TWO), "alignment"),
         (file(&[], &[(8, &[33])]), "cannot have the shape"),
-        (file(&[], &[(0, &[1 << 40, 1 << 40])]), "cannot have the shape"),
+        (
+            file(&[], &[(0, &[1 << 40, 1 << 40])]),
+            "cannot have the shape",
+        ),
     ] {
         let fault = look(&bytes).unwrap_err();
         assert_eq!(fault.kind, StructureKind::GgufMalformed, "{says}");
@@ -88,7 +91,10 @@ fn what_the_format_forbids_is_malformed() {
     }
     // An offset that leaves a gap: the last eight bytes of the table.
     let mut gap = file(&[], TWO);
-    let at = gap.windows(8).rposition(|w| w == 64u64.to_le_bytes()).unwrap();
+    let at = gap
+        .windows(8)
+        .rposition(|w| w == 64u64.to_le_bytes())
+        .unwrap();
     gap[at] = 96;
     assert!(look(&gap).unwrap_err().detail.contains("begins at byte 96"));
 }
@@ -161,9 +167,15 @@ fn splits_must_be_complete_and_number_themselves_as_they_are_named() {
         assert!(found.iter().any(|d| d.contains(says)), "{found:?}");
     };
     said(&[(one, good(0))], "not there: 2");
-    said(&[(one, good(1)), (two, good(0))], "named part 1 of 2, and says it is part 2");
+    said(
+        &[(one, good(1)), (two, good(0))],
+        "named part 1 of 2, and says it is part 2",
+    );
     said(&[(one, good(0)), (two, None)], "says nothing");
-    said(&[(one, good(0)), (two, Some((1, 2, 5)))], "hold 4 tensors, but 5");
+    said(
+        &[(one, good(0)), (two, Some((1, 2, 5)))],
+        "hold 4 tensors, but 5",
+    );
     said(&[("m.gguf", good(0))], "not named so");
     said(&[("m-00001-of-99999.gguf", None)], "not there: 2, 3");
 }
