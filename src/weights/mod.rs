@@ -21,6 +21,7 @@
 
 mod agree;
 mod beneath;
+mod check;
 mod claims;
 pub mod git;
 mod inventory;
@@ -36,6 +37,7 @@ mod survey;
 mod values;
 
 pub use agree::{Agreement, FileAgreement, Group, agree};
+pub use check::check_report;
 pub use inventory::{INVENTORY_FORMAT, Inventory, InventoryError, Replica};
 pub use layout::{Chosen, Claim, Layout, LayoutKind, LocateError, Place, Wanted};
 pub use manifest::{
@@ -49,8 +51,8 @@ pub use rehash::{
 };
 pub use report::{
     Compared, FileReport, FileStat, Integrity, Kind, Problem, ProblemKind, REPLICA_FORMAT,
-    ReplicaReport, ReportContext, Restat, RootIdentity, StatChange, State, check_report,
-    derive_integrity, integrity_of_files,
+    ReplicaReport, ReportContext, Restat, RootIdentity, StatChange, State, derive_integrity,
+    integrity_of_files,
 };
 pub use restat::restat;
 pub use structure::{Structure, StructureKind, StructureProblem};

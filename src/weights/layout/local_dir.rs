@@ -83,7 +83,7 @@ mod tests {
             String::new(),
             commit.clone(),
             format!("{commit}\netag\n"),
-            format!("main\netag\n1\n"),
+            "main\netag\n1\n".to_owned(),
             format!("{commit}\n\n1\n"),
             format!("{commit}\netag\nyesterday\n"),
         ] {

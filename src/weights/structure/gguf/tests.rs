@@ -135,7 +135,10 @@ fn split_names_have_one_form() {
     }
 }
 
-fn splits(files: &[(&str, Option<(u32, u32, u32)>)]) -> Vec<String> {
+/// A file's name, and the number, count and tensor count that it states within.
+type Part<'a> = (&'a str, Option<(u32, u32, u32)>);
+
+fn splits(files: &[Part]) -> Vec<String> {
     let files = files
         .iter()
         .map(|(name, within)| {
