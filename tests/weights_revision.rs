@@ -109,6 +109,15 @@ fn asserted_without_the_objects_and_shown_with_them() {
     let line = format!("revision  {}: asserted, not shown\n", b.commit);
     assert!(human.stdout.contains(&line), "{}", human.stdout);
 
+    // That it was shown when the manifest was made is another assertion.
+    let pinned = fs::read_to_string(b.path("m.json")).unwrap();
+    let stated = pinned.replace("\"asserted\"", "\"git_objects\"");
+    assert_ne!(pinned, stated);
+    fs::write(b.path("m.json"), stated).unwrap();
+    let (state, reason) = outcome(&b.verify(&[]));
+    assert_eq!(state, "not_performed");
+    assert!(reason.contains("not at hand"), "{reason}");
+
     b.raw_objects("raw");
     for objects in ["repo", "repo/.git", "repo/.git/objects", "raw"] {
         let answer = b.verify(&["--git-objects", objects]);

@@ -280,7 +280,7 @@ impl Inodes {
         let stats: Vec<FileStat> = report
             .files
             .iter()
-            .filter(|f| f.kind == Kind::File && f.state != State::Ignored)
+            .filter(|f| f.kind == Kind::File)
             .filter_map(|f| f.stat)
             .filter(|s| s.size > 0)
             .collect();

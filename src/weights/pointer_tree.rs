@@ -47,7 +47,7 @@ pub fn pointer_tree(root: &Path) -> Result<Listing, ManifestError> {
         let mut start = Vec::new();
         let read = reader
             .by_ref()
-            .take(MAX_LEN as u64 + 1)
+            .take(MAX_LEN + 1)
             .read_to_end(&mut start);
         read.map_err(|e| unreadable(&name, e))?;
         if let Some(pointer) = Pointer::parse(&start) {

@@ -61,9 +61,13 @@ pub struct ReplicaReport {
     pub algorithm: Algorithm,
     /// The folder itself.
     pub root_identity: RootIdentity,
-    /// How the checkpoint lies in it.
+    /// How the checkpoint lies in it; absent in early reports, which were of flat
+    /// folders.
+    #[serde(default)]
     pub layout: Layout,
-    /// What the weight files say about themselves.
+    /// What the weight files say about themselves; absent in early reports, which
+    /// did not look.
+    #[serde(default)]
     pub structure: Structure,
     /// Everything found in the folder, in byte order of the paths. Folders are
     /// left out unless the manifest has a file there or ignores them, or they could

@@ -12,7 +12,9 @@
 use crate::digest::Sha256Digest;
 
 /// Longest text that is looked at; the format allows less than this.
-pub(crate) const MAX_LEN: usize = 1024;
+pub(crate) const MAX_LEN: u64 = 1024;
+/// No pointer is shorter: version, digest and size have their length.
+pub(crate) const MIN_LEN: u64 = 120;
 
 /// What a pointer points to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +36,7 @@ impl Pointer {
 
     /// Reads a pointer. Text with more or other lines is not one.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
-        if bytes.len() > MAX_LEN {
+        if bytes.len() as u64 > MAX_LEN {
             return None;
         }
         let text = std::str::from_utf8(bytes).ok()?;
@@ -87,6 +89,7 @@ mod tests {
             let other = text.replace(from, to);
             assert_eq!(Pointer::parse(other.as_bytes()), None, "{other}");
         }
+        assert!(MIN_LEN < text.len() as u64);
         let ext = text.replace("oid", "ext-0-foo sha256:aa\noid");
         assert_eq!(Pointer::parse(ext.as_bytes()), Some(good));
     }

@@ -208,12 +208,8 @@ mod tests {
     fn only_links_to_a_blob_of_this_cache_are_followed() {
         let layout = |revision: &str| Layout {
             kind: LayoutKind::HfCache,
-            repository: None,
             revision: Some(revision.to_owned()),
-            chosen: None,
-            refs: Default::default(),
-            incomplete: vec![],
-            claims: vec![],
+            ..Layout::default()
         };
         let to = |path: &str, target: &str| {
             let path = RelPath::parse(path).unwrap();

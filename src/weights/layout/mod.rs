@@ -33,11 +33,12 @@ use crate::codes::Code;
 use crate::relpath::{RelPath, escape};
 
 /// The layouts that are known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LayoutKind {
     /// Plain files in a folder.
+    #[default]
     Flat,
     /// A snapshot in a hub cache, its links leading to blobs.
     HfCache,
@@ -60,7 +61,7 @@ impl LayoutKind {
 }
 
 /// The layout of a replica and what it claims.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Layout {
     /// Which one.
@@ -218,12 +219,7 @@ impl Place {
             links: BTreeMap::new(),
             layout: Layout {
                 kind,
-                repository: None,
-                revision: None,
-                chosen: None,
-                refs: BTreeMap::new(),
-                incomplete: Vec::new(),
-                claims: Vec::new(),
+                ..Layout::default()
             },
         }
     }

@@ -166,8 +166,8 @@ pub(super) fn inspect(
     for file in files.iter().filter(readable) {
         let Some(stat) = file.stat else { continue };
         let name = file.path.as_bytes();
-        if stat.size <= pointer::MAX_LEN as u64 {
-            match whole(file, open, pointer::MAX_LEN as u64) {
+        if (pointer::MIN_LEN..=pointer::MAX_LEN).contains(&stat.size) {
+            match whole(file, open, pointer::MAX_LEN) {
                 Ok(bytes) => {
                     if let Some(p) = Pointer::parse(&bytes) {
                         let detail = format!(
