@@ -351,11 +351,11 @@ fn groups_are_put_in_words() {
     );
     let path = runseal::relpath::RelPath::parse(SHARDS[1]).unwrap();
     assert_eq!(
-        a.others("r2", &path).unwrap(),
+        a.others("r2", "target", &path).unwrap(),
         format!("the other three agree on sha256:{good}")
     );
     assert_eq!(
-        a.others("r0", &path).unwrap(),
+        a.others("r0", "target", &path).unwrap(),
         format!("of the others, two agree on sha256:{good}; one has sha256:{bad}")
     );
 

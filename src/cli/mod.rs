@@ -7,6 +7,10 @@ mod explain;
 mod output;
 mod record;
 mod weights;
+mod weights_agent;
+mod weights_progress;
+mod weights_remote;
+mod weights_saved;
 
 use std::path::Path;
 use std::process::ExitCode;

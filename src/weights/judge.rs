@@ -157,6 +157,11 @@ fn listed_file(file: &FileReport, expected: &ManifestFile, algorithm: Algorithm)
         let reason = format!("{} bytes instead of {}", stat.size, expected.size);
         return Verdict::mismatch(Code::SizeMismatch, reason).values(sha, digest_found(file));
     }
+    if let Some(problem) = &file.problem
+        && problem.kind == ProblemKind::NotReRead
+    {
+        return Verdict::not_checked(Code::NotReRead, &problem.detail);
+    }
     if let Some(problem) = &file.problem {
         return Verdict::not_checked(Code::CouldNotRead, &problem.detail).values(sha, "not read");
     }

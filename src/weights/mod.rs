@@ -13,7 +13,8 @@
 //! 4. [`agree`] lays the reports side by side: which replicas hold the same
 //!    bytes, and whether they are distinct copies at all.
 //! 5. [`survey`] does all of this for every replica of an [`Inventory`], and is
-//!    what `verify weights` prints.
+//!    what `verify weights` prints. [`conclude`] is its second half, for reports
+//!    that were made elsewhere: on other nodes ([`remote`]) or earlier.
 //!
 //! A state starts at "not checked" and only a digest that was computed from
 //! bytes read in this run turns it into "verified".
@@ -24,24 +25,38 @@ mod inventory;
 mod judge;
 mod manifest;
 mod rehash;
+pub mod remote;
 mod report;
 mod restat;
+mod signed;
+mod since;
 mod survey;
 mod values;
 
 pub use agree::{Agreement, FileAgreement, Group, agree};
-pub use inventory::{INVENTORY_FORMAT, Inventory, InventoryError, Replica};
+pub use inventory::{
+    CommandTemplate, INVENTORY_FORMAT, Inventory, InventoryError, Replica, Role, Ssh, Transport,
+};
 pub use manifest::{
     Binding, MANIFEST_FORMAT, Manifest, ManifestError, ManifestFile, PinError, Source,
 };
-pub use rehash::{NoProgress, Progress, ReplicaScan, Unreachable, rehash, scan_folder};
+pub use rehash::{
+    NoProgress, Progress, ReplicaScan, Unreachable, rehash, rehash_since, scan_folder,
+};
 pub use report::{
     FileReport, FileStat, Integrity, Kind, Problem, ProblemKind, REPLICA_FORMAT, ReplicaReport,
     ReportContext, Restat, RootIdentity, StatChange, State, check_report, derive_integrity,
-    integrity_of_files,
+    integrity_of_files, is_not_re_read,
 };
 pub use restat::restat;
-pub use survey::{Survey, SurveyedReplica, Target, Verdict, survey};
+pub use signed::{
+    NodeKey, REPLICA_PAYLOAD_TYPE, SavedReport, SavedReportError, Signature, report_bytes,
+    sign_report,
+};
+pub use since::Since;
+pub use survey::{
+    Basis, Looked, Survey, SurveyedReplica, Target, Verdict, conclude, looked, survey,
+};
 pub use values::{Algorithm, Blake3Digest, Mode, Wide};
 
 use std::io;

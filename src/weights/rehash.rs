@@ -22,6 +22,7 @@ use sha2::{Digest, Sha256};
 use super::beneath::{Folder, could_not_read, file_stat, kind};
 use super::manifest::Manifest;
 use super::report::{FileReport, FileStat, Kind, Problem, ProblemKind, RootIdentity};
+use super::since::{self, Since};
 use super::values::{Algorithm, Blake3Digest};
 use crate::digest::Sha256Digest;
 use crate::relpath::RelPath;
@@ -70,7 +71,19 @@ pub fn rehash(
     algorithm: Algorithm,
     progress: &dyn Progress,
 ) -> Result<ReplicaScan, Unreachable> {
-    scan(root, Some(manifest), algorithm, progress)
+    scan(root, Some(manifest), algorithm, None, progress)
+}
+
+/// As [`rehash`], leaving out the files that have not moved since an earlier
+/// report. Those are "not re-read", never verified.
+pub fn rehash_since(
+    root: &Path,
+    manifest: &Manifest,
+    algorithm: Algorithm,
+    since: Option<Since>,
+    progress: &dyn Progress,
+) -> Result<ReplicaScan, Unreachable> {
+    scan(root, Some(manifest), algorithm, since, progress)
 }
 
 /// Hashes whatever a folder holds, for pinning.
@@ -79,13 +92,14 @@ pub fn scan_folder(
     algorithm: Algorithm,
     progress: &dyn Progress,
 ) -> Result<ReplicaScan, Unreachable> {
-    scan(root, None, algorithm, progress)
+    scan(root, None, algorithm, None, progress)
 }
 
 fn scan(
     root: &Path,
     manifest: Option<&Manifest>,
     algorithm: Algorithm,
+    since: Option<Since>,
     progress: &dyn Progress,
 ) -> Result<ReplicaScan, Unreachable> {
     let folder = Folder::open(root)?;
@@ -96,6 +110,9 @@ fn scan(
     });
     if let Some(manifest) = manifest {
         spend_budget(&mut files, manifest);
+        if let Some(since) = since {
+            since::mark(&mut files, manifest, since);
+        }
     }
 
     let mut jobs: Vec<(&mut FileReport, FileStat)> = files

@@ -179,6 +179,8 @@ pub enum ProblemKind {
     CouldNotRead,
     /// It does not match the manifest anyway and reading it could take for ever.
     TooLarge,
+    /// It has not moved since an earlier rehash, and a full one was not asked for.
+    NotReRead,
 }
 
 /// Whether one file matches the manifest.
@@ -261,11 +263,22 @@ pub struct ReportContext {
     pub finished: String,
 }
 
+/// The file was left out because it has not moved since an earlier rehash.
+pub fn is_not_re_read(file: &FileReport) -> bool {
+    let problem = file.problem.as_ref();
+    problem.is_some_and(|p| p.kind == ProblemKind::NotReRead)
+}
+
 impl ReplicaScan {
     /// Judges the facts against the manifest they were gathered for.
     pub fn into_report(self, manifest: &Manifest, context: ReportContext) -> ReplicaReport {
         let mut files = self.files;
-        let findings = judge::judge(&context.replica, manifest, self.algorithm, &mut files);
+        let findings = judge::judge(
+            &subject(&context.replica, &context.role),
+            manifest,
+            self.algorithm,
+            &mut files,
+        );
         ReplicaReport {
             format: REPLICA_FORMAT.to_owned(),
             replica: context.replica,
@@ -312,12 +325,23 @@ pub fn integrity_of_files(manifest: &Manifest, report: &ReplicaReport) -> Integr
         return not_checked("the report lists a path twice or out of order".to_owned());
     }
     let mut files = report.files.clone();
-    let findings = judge::judge(&report.replica, manifest, report.algorithm, &mut files);
+    let findings = judge::judge(
+        &subject(&report.replica, &report.role),
+        manifest,
+        report.algorithm,
+        &mut files,
+    );
     let missing = findings.iter().any(|f| f.code == Code::FileMissing);
     if missing || files.iter().any(|f| f.state == State::Mismatch) {
         return Integrity::Mismatch;
     }
-    if let Some(file) = files.iter().find(|f| f.state == State::NotChecked) {
+    let left_out = files.iter().filter(|f| is_not_re_read(f)).count();
+    let unknown = |f: &&FileReport| f.state == State::NotChecked && !is_not_re_read(f);
+    if left_out > 0 && files.iter().find(unknown).is_none() {
+        let all = manifest.file_count();
+        return not_checked(format!("{left_out} of {all} files not re-read"));
+    }
+    if let Some(file) = files.iter().find(unknown) {
         let why = file.reason.as_deref().unwrap_or("no reason given");
         return not_checked(format!("{}: {why}", file.path));
     }
@@ -391,7 +415,12 @@ pub fn check_report(manifest: &Manifest, report: &ReplicaReport) -> Vec<Finding>
     }
 
     let mut files = report.files.clone();
-    let findings = judge::judge(&report.replica, manifest, report.algorithm, &mut files);
+    let findings = judge::judge(
+        &subject(&report.replica, &report.role),
+        manifest,
+        report.algorithm,
+        &mut files,
+    );
     for (derived, stated) in files.iter().zip(&report.files) {
         differs(
             &stated.path.to_string(),
@@ -418,6 +447,15 @@ pub fn check_report(manifest: &Manifest, report: &ReplicaReport) -> Vec<Finding>
         );
     }
     out
+}
+
+/// How findings name a replica's checkpoint: `r2`, or `r2:draft`. No replica's
+/// name holds a colon.
+pub(super) fn subject(replica: &str, role: &str) -> String {
+    match role {
+        "target" => replica.to_owned(),
+        other => format!("{replica}:{other}"),
+    }
 }
 
 fn in_order(files: &[FileReport]) -> bool {

@@ -8,11 +8,15 @@ use serde::{Deserialize, Serialize};
 
 use super::agree::{Agreement, agree};
 use super::manifest::Manifest;
-use super::rehash::{Progress, rehash};
-use super::report::{Integrity, ReplicaReport, ReportContext, integrity_of_files};
+use super::rehash::{Progress, rehash_since};
+use super::report::{
+    Integrity, ReplicaReport, ReportContext, check_report, integrity_of_files, is_not_re_read,
+    subject,
+};
+use super::since::Since;
 use super::values::Algorithm;
 use crate::codes::Code;
-use crate::finding::{Check, Finding, Outcome, all_good};
+use crate::finding::{Check, Finding, Outcome, Severity, all_good};
 
 /// A replica to look at.
 pub struct Target<'a> {
@@ -28,6 +32,8 @@ pub struct Target<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Survey {
+    /// What the conclusion rests on.
+    pub basis: Basis,
     /// What was asked, and the outcome.
     pub checks: Vec<Check>,
     /// Everything that does not hold.
@@ -38,6 +44,16 @@ pub struct Survey {
     pub agreement: Agreement,
     /// The conclusion.
     pub verdict: Verdict,
+}
+
+/// What a [`Survey`] rests on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Basis {
+    /// The files were read just now.
+    Rehash,
+    /// Reports of earlier rehashes were judged; no replica was looked at.
+    Reports,
 }
 
 /// The conclusion of a [`Survey`]. There is nothing between the two.
@@ -56,11 +72,80 @@ pub enum Verdict {
 pub struct SurveyedReplica {
     /// Its name.
     pub name: String,
+    /// What the checkpoint is for.
+    pub role: String,
     /// Does it hold the checkpoint?
     pub integrity: Integrity,
+    /// Fingerprint of the node key that signed the report, when a key was given
+    /// for this node and the signature verifies with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signed_by: Option<String>,
     /// The rehash; absent when the replica could not be reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<ReplicaReport>,
+}
+
+/// What became of one checkpoint of one replica, before it is compared with the
+/// others.
+#[derive(Debug, Clone)]
+pub struct Looked {
+    /// The replica's name.
+    pub replica: String,
+    /// What the checkpoint is for.
+    pub role: String,
+    /// Does it hold the checkpoint?
+    pub integrity: Integrity,
+    /// The rehash, when there was one.
+    pub report: Option<ReplicaReport>,
+    /// The node key that signed the report, when that was checked and held.
+    pub signed_by: Option<String>,
+    /// Everything that does not hold.
+    pub findings: Vec<Finding>,
+}
+
+impl Looked {
+    /// Judges a report that was made here.
+    pub fn at(manifest: &Manifest, report: ReplicaReport) -> Self {
+        Self {
+            replica: report.replica.clone(),
+            role: report.role.clone(),
+            integrity: integrity_of_files(manifest, &report),
+            findings: report.findings.clone(),
+            report: Some(report),
+            signed_by: None,
+        }
+    }
+
+    /// Judges a report that somebody else made: it must follow from its own facts.
+    pub fn from_elsewhere(manifest: &Manifest, report: ReplicaReport) -> Self {
+        let mut doubts = check_report(manifest, &report);
+        let mut this = Self::at(manifest, report);
+        if !doubts.is_empty() {
+            this.integrity = match this.integrity {
+                Integrity::Verified => Integrity::NotChecked {
+                    reason: "the report contradicts itself".to_owned(),
+                },
+                other => other,
+            };
+        }
+        doubts.append(&mut this.findings);
+        this.findings = doubts;
+        this
+    }
+
+    /// There is no report.
+    pub fn unreachable(replica: &str, role: &str, finding: Finding) -> Self {
+        Self {
+            replica: replica.to_owned(),
+            role: role.to_owned(),
+            integrity: Integrity::NotChecked {
+                reason: finding.detail.clone(),
+            },
+            report: None,
+            signed_by: None,
+            findings: vec![finding],
+        }
+    }
 }
 
 /// Rehashes every target in parallel and draws the conclusion. A target that
@@ -75,63 +160,56 @@ pub fn survey(
     asserted: Option<usize>,
     now: &(dyn Fn() -> String + Sync),
 ) -> Survey {
-    let results: Vec<(SurveyedReplica, Vec<Finding>)> = targets
+    let results = targets
         .into_par_iter()
-        .map(|target| look_at(target, manifest, algorithm, now))
+        .map(|target| looked(target, manifest, algorithm, None, now))
         .collect();
-    let (replicas, findings): (Vec<_>, Vec<_>) = results.into_iter().unzip();
-    conclude(replicas, findings.concat(), asserted)
+    conclude(results, asserted, Basis::Rehash)
 }
 
-fn look_at(
+/// Rehashes one target on this machine.
+pub fn looked(
     target: Target<'_>,
     manifest: &Manifest,
     algorithm: Algorithm,
+    since: Option<Since<'_>>,
     now: &(dyn Fn() -> String + Sync),
-) -> (SurveyedReplica, Vec<Finding>) {
+) -> Looked {
     let mut context = target.context;
-    let name = context.replica.clone();
-    match rehash(target.path, manifest, algorithm, target.progress) {
+    match rehash_since(target.path, manifest, algorithm, since, target.progress) {
         Ok(scan) => {
             context.finished = now();
-            let report = scan.into_report(manifest, context);
-            let findings = report.findings.clone();
-            let replica = SurveyedReplica {
-                name,
-                integrity: integrity_of_files(manifest, &report),
-                report: Some(report),
-            };
-            (replica, findings)
+            Looked::at(manifest, scan.into_report(manifest, context))
         }
         Err(e) => {
-            let reason = e.to_string();
-            let finding = Finding::new(Code::ReplicaUnreachable, &name, &reason);
-            let replica = SurveyedReplica {
-                name,
-                integrity: Integrity::NotChecked { reason },
-                report: None,
-            };
-            (replica, vec![finding])
+            let subject = subject(&context.replica, &context.role);
+            let finding = Finding::new(Code::ReplicaUnreachable, subject, e.to_string());
+            Looked::unreachable(&context.replica, &context.role, finding)
         }
     }
 }
 
-fn conclude(
-    replicas: Vec<SurveyedReplica>,
-    mut findings: Vec<Finding>,
-    asserted: Option<usize>,
-) -> Survey {
+/// Compares the replicas and draws the conclusion.
+pub fn conclude(looked: Vec<Looked>, asserted: Option<usize>, basis: Basis) -> Survey {
+    let mut findings = Vec::new();
+    let replicas: Vec<SurveyedReplica> = looked
+        .into_iter()
+        .map(|l| {
+            findings.extend(l.findings);
+            SurveyedReplica {
+                name: l.replica,
+                role: l.role,
+                integrity: l.integrity,
+                signed_by: l.signed_by,
+                report: l.report,
+            }
+        })
+        .collect();
     let reports: Vec<_> = replicas.iter().filter_map(|r| r.report.as_ref()).collect();
     let agreement = agree(&reports);
     findings.extend(agreement.findings());
 
-    // A replica counts as rehashed when its files were read, whatever was found.
-    let read: Vec<_> = replicas
-        .iter()
-        .filter(|r| !matches!(r.integrity, Integrity::NotChecked { .. }))
-        .filter_map(|r| r.report.as_ref())
-        .collect();
-    let rehashed = agree(&read).replicas;
+    let rehashed = rehashed(&replicas);
     let count = match asserted {
         None => Outcome::NotPerformed {
             reason: "no number was asserted".to_owned(),
@@ -155,13 +233,26 @@ fn conclude(
     let all_reached = replicas.iter().all(|r| r.report.is_some());
     let all_verified =
         !replicas.is_empty() && replicas.iter().all(|r| r.integrity == Integrity::Verified);
-    let agreed = if reports.len() < 2 && all_reached {
+    // Leaving files out is neither a match nor a mismatch.
+    let left_out: usize = reports
+        .iter()
+        .map(|r| r.files.iter().filter(|f| is_not_re_read(f)).count())
+        .sum();
+    let no_errors = findings.iter().all(|f| f.severity < Severity::Error);
+    let not_re_read = (left_out > 0 && all_reached && no_errors).then(|| Outcome::NotPerformed {
+        reason: format!("{left_out} files not re-read"),
+    });
+    let several = replicas.iter().any(|r| r.name != replicas[0].name);
+    let agreed = if !several && all_reached {
         Outcome::NotPerformed {
             reason: "there is only one replica".to_owned(),
         }
+    } else if let Some(outcome) = &not_re_read {
+        outcome.clone()
     } else {
         passed(agreement.all_agree && all_reached)
     };
+    let verified = not_re_read.unwrap_or_else(|| passed(all_verified));
     let check = |name: &str, required, outcome| Check {
         name: name.to_owned(),
         required,
@@ -169,8 +260,8 @@ fn conclude(
     };
     let checks = vec![
         check("replicas-reached", true, passed(all_reached)),
-        check("replicas-verified", true, passed(all_verified)),
-        check("replicas-agree", replicas.len() > 1, agreed),
+        check("replicas-verified", true, verified),
+        check("replicas-agree", several, agreed),
         check(
             "replicas-distinct",
             true,
@@ -184,10 +275,26 @@ fn conclude(
         Verdict::NotVerified
     };
     Survey {
+        basis,
         checks,
         findings,
         replicas,
         agreement,
         verdict,
     }
+}
+
+/// Distinct replicas of which every checkpoint was read, whatever was found.
+fn rehashed(replicas: &[SurveyedReplica]) -> usize {
+    let left_out = |name: &str| {
+        replicas
+            .iter()
+            .any(|r| r.name == name && matches!(r.integrity, Integrity::NotChecked { .. }))
+    };
+    let read: Vec<_> = replicas
+        .iter()
+        .filter(|r| !left_out(&r.name))
+        .filter_map(|r| r.report.as_ref())
+        .collect();
+    agree(&read).replicas
 }
