@@ -427,6 +427,22 @@ pub fn nonce_hash(nonce: &[u8; 32]) -> Sha256Digest {
     Enc::new("nonce/v1").bytes(nonce).finish()
 }
 
+/// What an operator can hand to someone before a run: commits to plan, nonce,
+/// cases and signing key (by its key id).
+pub fn run_commitment(
+    plan: Sha256Digest,
+    nonce_hash: Sha256Digest,
+    cases: Sha256Digest,
+    keyid: &str,
+) -> Sha256Digest {
+    Enc::new("commitment/v1")
+        .bytes(&plan.0)
+        .bytes(&nonce_hash.0)
+        .bytes(&cases.0)
+        .bytes(keyid.as_bytes())
+        .finish()
+}
+
 /// The line of one event, without the newline: compact JSON, fields in the order
 /// of the type.
 pub fn to_line(line: &EventLine) -> String {

@@ -26,7 +26,7 @@ use runseal::bundle::evidence::{json_bytes, node_names};
 use runseal::bundle::files::{
     EngineFile, GRADES_FORMAT, IMAGE_FORMAT, ImageFile, NODE_FORMAT, NodeFile, TELEMETRY_FORMAT,
 };
-use runseal::digest::{Enc, Sha256Digest};
+use runseal::digest::Sha256Digest;
 use runseal::event::{self, Event, Header, State, nonce_hash};
 use runseal::keys::SigningKey;
 use runseal::record::Tool;
@@ -205,12 +205,7 @@ impl Run {
         dir.write_json("image.json", &image)?;
         let recorder = Recorder::create(&dir.path.join("events.jsonl"), &header, epoch)?;
         let keyid = inputs.key.keyid();
-        let commitment = Enc::new("commitment/v1")
-            .bytes(&plan_digest.0)
-            .bytes(&nonce_hash.0)
-            .bytes(&plan.suite.dataset.0)
-            .bytes(keyid.as_bytes())
-            .finish();
+        let commitment = event::run_commitment(plan_digest, nonce_hash, plan.suite.dataset, &keyid);
         (inputs.say)(&format!("run {run_id}"));
         (inputs.say)(&format!(
             "commitment {commitment} (plan, nonce hash, cases, key: hand it to someone now if you want an anchor)"
