@@ -26,7 +26,8 @@ fn four_nodes_are_rehashed_by_their_own_agents() {
     // Nothing of ours stays behind.
     let calls = fs::read_to_string(c.at("calls")).unwrap();
     let private = calls.split("ControlPath=").nth(1).unwrap();
-    let private = private.split("/r").next().unwrap();
+    let private = private.split(".s ").next().unwrap();
+    let private = private.rsplit_once('/').unwrap().0;
     assert!(private.contains("runseal-"), "{private}");
     assert!(!std::path::Path::new(private).exists());
 }
@@ -105,6 +106,16 @@ fn each_failure_has_its_own_name_and_stops_nobody_else() {
         let states = [0, 1].map(|i| json["replicas"][i]["integrity"]["state"].clone());
         assert_eq!(states, ["verified", "not_checked"], "{host}");
     }
+}
+
+#[test]
+fn a_failure_brings_its_hint() {
+    let c = Cluster::new();
+    c.inventory(&["good", "key"]);
+    let answer = c.verify(&[]);
+    let text = "r1  unreachable\n\nnode-key-refused  r1\n    u@key: Permission denied (publickey). \
+                (it ended with exit code 255)\n    hint: Check user and identity in the inventory";
+    assert!(answer.stdout.contains(text), "{}", answer.stdout);
 }
 
 #[test]
@@ -252,7 +263,7 @@ fn several_checkpoints_each_with_its_manifest() {
             .contains("draft     draft.json: 1 file, 5 bytes")
     );
     assert!(
-        answer.stdout.contains("r1:draft  verified     1 file of"),
+        answer.stdout.contains("r1:draft  verified     1 of 1 file"),
         "{}",
         answer.stdout
     );

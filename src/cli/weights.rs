@@ -285,6 +285,11 @@ fn finding_text(finding: &Finding, survey: &Survey, paint: &Paint) -> String {
             out.push_str(&format!("    {label:8}  {}\n", plain(value)));
         }
     }
+    // Nobody looks up a code while a node is down.
+    let no_report = |r: &SurveyedReplica| r.report.is_none() && shown_name(r) == finding.subject;
+    if survey.replicas.iter().any(no_report) && !finding.detail.contains("(hint:") {
+        out.push_str(&format!("    hint: {}\n", finding.code.explain().2));
+    }
     if let Some(others) = others(finding, survey) {
         out.push_str(&format!("    {}\n", plain(&others)));
     }

@@ -14,16 +14,16 @@ use runseal::weights::remote::{
     Conversation, Failure, Node, Program, Question, Reach, ask, protocol,
 };
 use runseal::weights::{
-    self, Algorithm, Looked, Manifest, NodeKey, Replica, ReplicaReport, ReportContext, Role,
-    SavedReport, Signature, Since, Survey, Target, Transport, report_bytes, sign_report,
+    self, Algorithm, Looked, Manifest, NodeKey, Replica, ReportContext, Role, SavedReport, Since,
+    Survey, Target, Transport, report_bytes, sign_report,
 };
 
+use super::now;
 use super::output::complain;
 use super::weights_agent::own_digest;
 use super::weights_progress::{Board, Line};
-use super::{now, read_input};
+use super::weights_saved::{Earlier, apply_signature, earlier_reports, known_names};
 
-const MAX_REPORT: u64 = 1 << 29;
 /// How long a connection may take unless --timeout says less, in seconds.
 const CONNECT: u64 = 10;
 
@@ -110,6 +110,7 @@ pub fn survey(
     asserted: Option<usize>,
 ) -> anyhow::Result<Survey> {
     let keys = options.trusted()?;
+    known_names(&keys, given.replicas.iter().map(|r| r.name.as_str()))?;
     let since = earlier_reports(&options.changed_since)?;
     let programs: Vec<String> = programs(given, options);
     if !given.explicit
@@ -347,15 +348,6 @@ fn no_report(replica: &Replica, role: &str, failure: Failure) -> Looked {
     Looked::unreachable(&replica.name, role, finding)
 }
 
-/// Notes who signed a report, or that nobody did who should have.
-pub fn apply_signature(saved: &SavedReport, keys: &[NodeKey], looked: &mut Looked) {
-    match saved.signature(keys) {
-        Signature::None | Signature::Unchecked => {}
-        Signature::Verified(key) => looked.signed_by = Some(key.fingerprint()),
-        Signature::Bad(finding) => looked.findings.push(finding),
-    }
-}
-
 /// Who starts what: said before it happens.
 fn programs(given: &Replicas, options: &Options) -> Vec<String> {
     let named = |which: &dyn Fn(&Replica) -> bool| -> Vec<&str> {
@@ -463,59 +455,4 @@ fn prepare(dir: &Path, given: &Replicas) -> anyhow::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Earlier reports by replica and role.
-pub type Earlier = BTreeMap<(String, String), ReplicaReport>;
-
-fn earlier_reports(paths: &[PathBuf]) -> anyhow::Result<Earlier> {
-    let mut out = Earlier::new();
-    for (path, saved) in read_reports(paths)? {
-        let report = saved.report;
-        let key = (report.replica.clone(), report.role.clone());
-        if out.insert(key, report).is_some() {
-            bail!(
-                "{} is a second report on the same replica and checkpoint",
-                path.display()
-            );
-        }
-    }
-    Ok(out)
-}
-
-/// Reads saved reports. In a folder, a signed report's envelope belongs to the
-/// plain file beside it, and a mere copy is not read twice.
-pub fn read_reports(paths: &[PathBuf]) -> anyhow::Result<Vec<(PathBuf, SavedReport)>> {
-    let mut files = Vec::new();
-    for path in paths {
-        if !path.is_dir() {
-            files.push(path.clone());
-            continue;
-        }
-        let shown = path.display();
-        let entries = std::fs::read_dir(path).with_context(|| format!("could not list {shown}"))?;
-        let mut inside: Vec<PathBuf> = entries
-            .map(|e| e.map(|e| e.path()))
-            .collect::<Result<_, _>>()
-            .with_context(|| format!("could not list {shown}"))?;
-        inside.retain(|p| p.extension().is_some_and(|e| e == "json"));
-        inside.sort();
-        if inside.is_empty() {
-            bail!("{shown} holds no reports (hint: --save-reports writes them)");
-        }
-        files.extend(inside);
-    }
-    let mut out: Vec<(PathBuf, SavedReport)> = Vec::new();
-    for path in files {
-        let bytes = read_input(&path, "the report", MAX_REPORT)?;
-        let saved = SavedReport::parse(&bytes).with_context(|| format!("{}", path.display()))?;
-        match out.iter_mut().find(|(_, s)| s.report == saved.report) {
-            // The envelope and its payload: one report.
-            Some((_, same)) if same.envelope.is_none() != saved.envelope.is_none() => {
-                same.envelope = same.envelope.take().or(saved.envelope);
-            }
-            _ => out.push((path, saved)),
-        }
-    }
-    Ok(out)
 }

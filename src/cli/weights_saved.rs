@@ -1,13 +1,20 @@
 //! `verify weights --report`: judges saved reports again, from their digests and
 //! the manifest alone. No replica is looked at.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
+use anyhow::{Context, bail};
 use runseal::codes::Code;
 use runseal::finding::Finding;
-use runseal::weights::{self, Basis, Integrity, Looked, Survey};
+use runseal::weights::{
+    self, Basis, Integrity, Looked, NodeKey, ReplicaReport, SavedReport, Signature, Survey,
+};
 
-use super::weights_remote::{Options, Replicas, apply_signature, read_reports};
+use super::read_input;
+use super::weights_remote::{Options, Replicas};
+
+const MAX_REPORT: u64 = 1 << 29;
 
 /// Judges the reports and compares them with each other.
 pub fn survey(
@@ -39,6 +46,7 @@ pub fn survey(
         apply_signature(&saved, &keys, &mut one);
         looked.push(one);
     }
+    known_names(&keys, looked.iter().map(|l| l.replica.as_str()))?;
     looked.extend(missing(given, &looked));
     Ok(weights::conclude(looked, asserted, Basis::Reports))
 }
@@ -64,4 +72,84 @@ fn missing(given: &Replicas, looked: &[Looked]) -> Vec<Looked> {
         }
     }
     out
+}
+
+/// Notes who signed a report, or that nobody did who should have.
+pub fn apply_signature(saved: &SavedReport, keys: &[NodeKey], looked: &mut Looked) {
+    match saved.signature(keys) {
+        Signature::None | Signature::Unchecked => {}
+        Signature::Verified(key) => looked.signed_by = Some(key.fingerprint()),
+        Signature::Bad(finding) => looked.findings.push(finding),
+    }
+}
+
+/// A key for a replica that does not exist would silently check nothing.
+pub fn known_names<'a>(
+    keys: &[NodeKey],
+    names: impl Iterator<Item = &'a str>,
+) -> anyhow::Result<()> {
+    let names: BTreeSet<&str> = names.collect();
+    match keys
+        .iter()
+        .filter_map(|k| k.replica.as_deref())
+        .find(|n| !names.contains(n))
+    {
+        Some(name) => bail!("--node-key names {name:?}, which is no replica here"),
+        None => Ok(()),
+    }
+}
+
+/// Earlier reports by replica and role.
+pub type Earlier = BTreeMap<(String, String), ReplicaReport>;
+
+pub fn earlier_reports(paths: &[PathBuf]) -> anyhow::Result<Earlier> {
+    let mut out = Earlier::new();
+    for (path, saved) in read_reports(paths)? {
+        let report = saved.report;
+        let key = (report.replica.clone(), report.role.clone());
+        if out.insert(key, report).is_some() {
+            bail!(
+                "{} is a second report on the same replica and checkpoint",
+                path.display()
+            );
+        }
+    }
+    Ok(out)
+}
+
+/// Reads saved reports. In a folder, a signed report's envelope belongs to the
+/// plain file beside it, and a mere copy is not read twice.
+fn read_reports(paths: &[PathBuf]) -> anyhow::Result<Vec<(PathBuf, SavedReport)>> {
+    let mut files = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let shown = path.display();
+        let entries = std::fs::read_dir(path).with_context(|| format!("could not list {shown}"))?;
+        let mut inside: Vec<PathBuf> = entries
+            .map(|e| e.map(|e| e.path()))
+            .collect::<Result<_, _>>()
+            .with_context(|| format!("could not list {shown}"))?;
+        inside.retain(|p| p.extension().is_some_and(|e| e == "json"));
+        inside.sort();
+        if inside.is_empty() {
+            bail!("{shown} holds no reports (hint: --save-reports writes them)");
+        }
+        files.extend(inside);
+    }
+    let mut out: Vec<(PathBuf, SavedReport)> = Vec::new();
+    for path in files {
+        let bytes = read_input(&path, "the report", MAX_REPORT)?;
+        let saved = SavedReport::parse(&bytes).with_context(|| format!("{}", path.display()))?;
+        match out.iter_mut().find(|(_, s)| s.report == saved.report) {
+            // The envelope and its payload: one report.
+            Some((_, same)) if same.envelope.is_none() != saved.envelope.is_none() => {
+                same.envelope = same.envelope.take().or(saved.envelope);
+            }
+            _ => out.push((path, saved)),
+        }
+    }
+    Ok(out)
 }

@@ -90,7 +90,7 @@ impl SavedReport {
         let mine: Vec<PublicKey> = keys
             .iter()
             .filter(|k| k.replica.as_ref().is_none_or(|r| r == name))
-            .map(|k| k.key.clone())
+            .map(|k| k.key)
             .collect();
         let bad = |code, detail: &str| Signature::Bad(Finding::new(code, name, detail));
         let Some(bytes) = &self.envelope else {

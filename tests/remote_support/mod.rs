@@ -43,9 +43,9 @@ Host key verification failed." ;;
   endless) exec cat /dev/zero ;;
   chatty) on_node good | head -n 1
     while echo '{"message":"progress","is":{"bytes":1}}'; do sleep 0.1; done ;;
-  liar) on_node good | sed "s/\\(size.*sha256.*:.\"\\)[0-9a-f]\\{4\\}/\\1dead/" ;;
-  otherboot) on_node good | sed '2,$s/boot_id.":."[^,]*/boot_id\\":\\"feed\\"/' ;;
-  otherreplica) on_node good | sed 's/"replica.":."[^,]*/"replica\\":\\"r9\\"/' ;;
+  liar) on_node good | sed -u "s/\\(size.*sha256.*:.\"\\)[0-9a-f]\\{4\\}/\\1dead/" ;;
+  otherboot) on_node good | sed -u '1!s/boot_id.":."[^,]*/boot_id\\":\\"feed\\"/' ;;
+  otherreplica) on_node good | sed -u 's/"replica.":."[^,]*/"replica\\":\\"r9\\"/' ;;
   *) on_node "${host%%-*}" ;;
 esac
 "##;

@@ -344,7 +344,7 @@ impl CommandTemplate {
         if self
             .command
             .first()
-            .is_none_or(|w| w.is_empty() || w.contains('{'))
+            .is_none_or(|w| w.is_empty() || w.starts_with('-') || w.contains('{'))
         {
             return Err("the command does not begin with a program".to_owned());
         }

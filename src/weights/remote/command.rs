@@ -3,7 +3,7 @@
 //! ssh hands its words to a shell on the node, so they are quoted. A command
 //! template is a list of words and no shell is involved on this side.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::ssh;
 use crate::weights::{Replica, Transport};
@@ -176,17 +176,10 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Where a program is found: itself when it is a path, else in `PATH`.
-pub fn exists(program: &Path) -> bool {
-    if program.components().count() > 1 || program.is_absolute() {
-        return program.exists();
-    }
-    std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).exists()))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::weights::Inventory;
 

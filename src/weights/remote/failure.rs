@@ -136,8 +136,9 @@ impl End {
 fn telling_line(text: &str) -> Option<String> {
     let lines: Vec<&str> = text
         .lines()
-        .map(str::trim)
-        .filter(|l| !l.is_empty() && !l.starts_with('@'))
+        // ssh frames its warnings in @ signs.
+        .map(|l| l.trim_matches(['@', ' ', '\t', '\r']))
+        .filter(|l| !l.is_empty())
         .collect();
     let telling = lines
         .iter()

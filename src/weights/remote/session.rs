@@ -122,7 +122,9 @@ fn check_hello(node: &Node, hello: &Hello) -> Result<Option<Finding>, Failure> {
         return Err(Failure::new(Code::AgentWrongVersion, detail));
     }
     let found = hello.binary_sha256;
-    let wanted = node.push.map(|p| p.sha256).or(node.replica.agent_sha256);
+    // A pin holds for a pushed program as well.
+    let pushed = node.push.map(|p| p.sha256);
+    let wanted = node.replica.agent_sha256.or(pushed);
     match wanted {
         Some(wanted) if wanted != found => {
             let detail = format!("the program on the node is {found}, not {wanted}");
