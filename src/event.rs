@@ -184,7 +184,8 @@ pub enum Event {
     },
     /// A signal asked the run to end.
     Signal {
-        /// `SIGINT`, `SIGTERM`, or `SIGKILL` for a run closed later.
+        /// `SIGINT`, `SIGTERM`, `SIGHUP`, or `closed-later` for a run that ended
+        /// without sealing and was closed afterwards.
         name: String,
     },
     /// Something may have touched the measurement.

@@ -114,10 +114,10 @@ class Attempt:
         if c == "connect_error":
             return "connect_error"
         if self.status is None:
-            return "truncated"
+            return "stream_error" if c == "malformed" else "truncated"
         if not 200 <= self.status <= 299:
             return "http_error"
-        if self.errors or not self.event_stream or c == "malformed":
+        if self.errors or not self.event_stream or c == "malformed" or self.finish in ("error", "abort"):
             return "stream_error"
         return "completed" if self.finish is not None and c in ("done", "eof") else "truncated"
 

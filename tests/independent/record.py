@@ -115,9 +115,16 @@ def status(events, declared):
     lost = sum(transport_of(a) == "not_attempted" for a in declared)
     if lost:
         return failed("cases-not-attempted", f"{lost} of {len(declared)} declared attempts were never sent")
+    unread = sum(bool(a) and "end" not in a.at for a in declared)
+    if unread:
+        return failed("attempts-without-end", f"{unread} attempts were never read to their end")
     died = next((e for e in events if e["e"] == "rank_exit" and not e["expected"]), None)
     if died:
         return failed("rank-died", f"the engine of {died['replica']} ended by itself")
+    gone = {e["replica"] for e in events if e["e"] == "rank_exit"}
+    left = next((e for e in events if e["e"] == "rank_up" and e["replica"] not in gone), None)
+    if left:
+        return failed("rank-did-not-end", f"nothing says that the engine of {left['replica']} ended")
     return {"status": "completed"}
 
 
@@ -135,8 +142,9 @@ def lived(b, replica):
     alive = seq("rank_alive", ours)
     exits = seq("rank_exit", lambda e: e["replica"] == replica)
     ends = seq("end", lambda e: True)
+    t = {e["seq"]: e["t"] for e in b.events}
     return (len(up) == 1 and bool(alive) and up[0] < alive[0] and max(ends, default=0) < alive[0]
-            and (not exits or alive[0] < exits[0]))
+            and (not exits or alive[0] < exits[0] and t[alive[0]] <= t[exits[0]]))
 
 
 def rank_fault(b, replica):
@@ -148,6 +156,10 @@ def rank_fault(b, replica):
         after = after_state(report)
         if after != "unchanged":
             return "weights-changed" if after == "changed" else "weights-not-rechecked"
+    node = b.nodes.get(replica["node"])
+    boots = [node and (node[k] or {}).get("boot_id") for k in ("before", "after")]
+    if boots[0] is None or boots[0] != boots[1]:
+        return "machine-not-rechecked" if None in boots else "machine-rebooted"
     pin, seen = engine_plan["executable"], b.image["observed"].get(replica["name"])
     if "sha256" not in pin:
         return "executable-unpinned"
@@ -168,6 +180,8 @@ def attribution(b, attempt, faults, taints):
     endpoint = attempt and next((e for e in b.plan["endpoints"] if e["name"] == attempt.endpoint), None)
     if transport_of(attempt) == "not_attempted":
         because = "not-attempted"
+    elif "send" not in attempt.at:
+        because = "not-sent"
     elif not endpoint:
         because = "endpoint-not-in-plan"
     else:
