@@ -7,6 +7,7 @@ mod explain;
 mod output;
 mod record;
 mod weights;
+mod weights_oms;
 
 use std::path::Path;
 use std::process::ExitCode;

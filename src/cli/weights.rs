@@ -17,7 +17,7 @@ use runseal::weights::{
 };
 
 use super::output::{Meter, Paint, count, plain, print, print_json, thousands};
-use super::{Answer, Format, now, read_input};
+use super::{Answer, Format, now, read_input, weights_oms};
 
 const MAX_MANIFEST: u64 = 1 << 28;
 const MAX_INVENTORY: u64 = 1 << 24;
@@ -28,9 +28,10 @@ const MAX_INVENTORY: u64 = 1 << 24;
 /// PATH, that folder is the one replica and --manifest says what it should hold.
 /// Nothing outside the folders is opened, links are never followed.
 #[derive(clap::Args)]
+#[command(group(clap::ArgGroup::new("against").args(["manifest", "oms"])))]
 pub struct Args {
     /// One replica's folder, instead of an inventory
-    #[arg(requires = "manifest", conflicts_with = "inventory")]
+    #[arg(requires = "against", conflicts_with = "inventory")]
     path: Option<PathBuf>,
     /// The manifest; by default the one that the inventory names
     #[arg(long, value_name = "FILE")]
@@ -44,6 +45,8 @@ pub struct Args {
     /// Which digests to compute; the manifest's root commits to SHA-256
     #[arg(long, value_enum, default_value = "sha256")]
     algorithm: AlgorithmArg,
+    #[command(flatten)]
+    oms: weights_oms::OmsArgs,
     /// How to print
     #[arg(long, value_enum, default_value = "human")]
     format: Format,
@@ -74,6 +77,9 @@ struct Resolved {
 }
 
 pub fn run(args: Args) -> anyhow::Result<Answer> {
+    if let (Some(path), Some(bundle)) = (&args.path, &args.oms.oms) {
+        return weights_oms::run(path, bundle, args.oms.key.as_deref(), args.format);
+    }
     let resolved = resolve(&args)?;
     let algorithm = Algorithm::from(args.algorithm);
     let has_blake3 = resolved.manifest.files().all(|f| f.blake3.is_some());

@@ -23,6 +23,7 @@ mod beneath;
 mod inventory;
 mod judge;
 mod manifest;
+mod pieces;
 mod rehash;
 mod report;
 mod restat;
@@ -34,6 +35,7 @@ pub use inventory::{INVENTORY_FORMAT, Inventory, InventoryError, Replica};
 pub use manifest::{
     Binding, MANIFEST_FORMAT, Manifest, ManifestError, ManifestFile, PinError, Source,
 };
+pub use pieces::{PieceFile, PieceHash, scan_pieces};
 pub use rehash::{NoProgress, Progress, ReplicaScan, Unreachable, rehash, scan_folder};
 pub use report::{
     FileReport, FileStat, Integrity, Kind, Problem, ProblemKind, REPLICA_FORMAT, ReplicaReport,

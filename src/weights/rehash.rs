@@ -26,7 +26,7 @@ use super::values::{Algorithm, Blake3Digest};
 use crate::digest::Sha256Digest;
 use crate::relpath::RelPath;
 
-const BUFFER: usize = 256 * 1024;
+pub(super) const BUFFER: usize = 256 * 1024;
 /// Bytes of files that cannot match which are read beyond the manifest's own size.
 const SPARE: u64 = 1 << 30;
 
@@ -182,14 +182,14 @@ fn hash_file(
 
 /// A file being read, and the state that it must still be in at the end. Pull
 /// style, so that a hasher can take turns between several of them.
-struct SteadyFile {
+pub(super) struct SteadyFile {
     file: std::fs::File,
     listed: FileStat,
     left: u64,
 }
 
 impl SteadyFile {
-    fn open(folder: &Folder, path: &RelPath, listed: FileStat) -> Result<Self, Problem> {
+    pub(super) fn open(folder: &Folder, path: &RelPath, listed: FileStat) -> Result<Self, Problem> {
         let file = folder.open_file(path).map_err(|e| not_opened(&e))?;
         let this = Self {
             file,
@@ -200,7 +200,7 @@ impl SteadyFile {
         Ok(this)
     }
 
-    fn next_chunk<'b>(&mut self, buffer: &'b mut [u8]) -> Result<&'b [u8], Problem> {
+    pub(super) fn next_chunk<'b>(&mut self, buffer: &'b mut [u8]) -> Result<&'b [u8], Problem> {
         if self.left == 0 {
             return Ok(&[]);
         }
@@ -218,7 +218,7 @@ impl SteadyFile {
         Ok(&buffer[..n])
     }
 
-    fn finish(self) -> Result<(), Problem> {
+    pub(super) fn finish(self) -> Result<(), Problem> {
         self.compare()
     }
 
