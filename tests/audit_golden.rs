@@ -51,7 +51,7 @@ fn the_axes_stand_side_by_side() {
     };
     assert_eq!(of(COMPLETED), want("completed", 0, [4, 4, 3, 4, 2, 2]));
     assert_eq!(of(REFUSED), want("refused", 0, [4, 0, 0, 0, 1, 1]));
-    assert_eq!(of(FAILED), want("failed", 0, [4, 0, 0, 1, 2, 2]));
+    assert_eq!(of(FAILED), want("failed", 0, [4, 1, 1, 2, 2, 2]));
     assert_eq!(of(TAINTED), want("completed", 1, [4, 4, 3, 0, 2, 1]));
     assert_eq!(of(KILLED), want("aborted", 0, [4, 0, 0, 0, 2, 0]));
     assert_eq!(of(WITHHELD), want("completed", 0, [4, 4, 3, 4, 2, 2]));
@@ -210,4 +210,31 @@ fn withheld_parts_leave_their_figures_stated() {
         report["grades"],
         "not recomputed (suite/cases.jsonl is withheld)"
     );
+}
+
+/// A commitment handed over before the run ties a reader to that one run.
+#[test]
+fn a_commitment_handed_over_before_is_checked() {
+    let report = json_report(COMPLETED).1;
+    let run = &report["derived"]["run"];
+    let digest = |v: &Value| v.as_str().unwrap().parse().unwrap();
+    let handed = runseal::event::run_commitment(
+        digest(&run["plan_digest"]),
+        digest(&run["nonce_hash"]),
+        digest(&report["derived"]["input"]["dataset"]),
+        report["derived"]["provenance"]["signers"][0]["keyid"]
+            .as_str()
+            .unwrap(),
+    )
+    .to_string();
+    let args = |c: &str| verify(&["record", COMPLETED, KEY[0], KEY[1], "--commitment", c]);
+    assert_eq!(args(&handed).code, 0);
+    let other = args(&"0".repeat(64));
+    assert_eq!(other.code, 1);
+    assert!(
+        other.stdout.contains("commitment-mismatch"),
+        "{}",
+        other.stdout
+    );
+    assert_eq!(args("xyz").code, 2);
 }
