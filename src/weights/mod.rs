@@ -34,7 +34,10 @@ pub use inventory::{INVENTORY_FORMAT, Inventory, InventoryError, Replica};
 pub use manifest::{
     Binding, MANIFEST_FORMAT, Manifest, ManifestError, ManifestFile, PinError, Source,
 };
-pub use rehash::{NoProgress, Progress, ReplicaScan, Unreachable, rehash, scan_folder};
+pub use rehash::{
+    NoProgress, Pace, PageCache, Progress, ReplicaScan, Request, Unreachable, rehash, rehash_each,
+    scan_folder,
+};
 pub use report::{
     FileReport, FileStat, Integrity, Kind, Problem, ProblemKind, REPLICA_FORMAT, ReplicaReport,
     ReportContext, Restat, RootIdentity, StatChange, State, check_report, derive_integrity,

@@ -2,13 +2,12 @@
 
 use std::path::Path;
 
-use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::agree::{Agreement, agree};
 use super::manifest::Manifest;
-use super::rehash::{Progress, rehash};
+use super::rehash::{Pace, Progress, ReplicaScan, Request, Unreachable, rehash_each};
 use super::report::{Integrity, ReplicaReport, ReportContext, integrity_of_files};
 use super::values::Algorithm;
 use crate::codes::Code;
@@ -75,23 +74,31 @@ pub fn survey(
     asserted: Option<usize>,
     now: &(dyn Fn() -> String + Sync),
 ) -> Survey {
-    let results: Vec<(SurveyedReplica, Vec<Finding>)> = targets
-        .into_par_iter()
-        .map(|target| look_at(target, manifest, algorithm, now))
+    let requests: Vec<_> = targets
+        .iter()
+        .map(|target| Request {
+            root: target.path,
+            manifest: Some(manifest),
+            algorithm,
+            progress: target.progress,
+        })
         .collect();
+    let results: Vec<(SurveyedReplica, Vec<Finding>)> =
+        rehash_each(&requests, Pace::default(), |index, scan| {
+            judged(targets[index].context.clone(), scan, manifest, now)
+        });
     let (replicas, findings): (Vec<_>, Vec<_>) = results.into_iter().unzip();
     conclude(replicas, findings.concat(), asserted)
 }
 
-fn look_at(
-    target: Target<'_>,
+fn judged(
+    mut context: ReportContext,
+    scan: Result<ReplicaScan, Unreachable>,
     manifest: &Manifest,
-    algorithm: Algorithm,
     now: &(dyn Fn() -> String + Sync),
 ) -> (SurveyedReplica, Vec<Finding>) {
-    let mut context = target.context;
     let name = context.replica.clone();
-    match rehash(target.path, manifest, algorithm, target.progress) {
+    match scan {
         Ok(scan) => {
             context.finished = now();
             let report = scan.into_report(manifest, context);
