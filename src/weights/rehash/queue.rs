@@ -17,7 +17,7 @@ pub(super) enum Work {
     /// A file nobody has opened yet.
     Fresh(Job),
     /// A file that another worker has begun.
-    Begun(Lane),
+    Begun(Box<Lane>),
 }
 
 pub(super) struct Queue {
@@ -60,7 +60,7 @@ impl Queue {
         let mut state = lock(&self.state);
         loop {
             let work = match state.handed_over.pop() {
-                Some(lane) => Some(Work::Begun(lane)),
+                Some(lane) => Some(Work::Begun(Box::new(lane))),
                 None => state.waiting.pop().map(Work::Fresh),
             };
             if state.given_up {

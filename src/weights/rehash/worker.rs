@@ -124,7 +124,7 @@ impl Pool<'_> {
         (slot.start, slot.end) = (0, 0);
         let job = match work {
             Work::Begun(lane) => {
-                slot.lane = Some(lane);
+                slot.lane = Some(*lane);
                 return;
             }
             Work::Fresh(job) => job,
