@@ -211,3 +211,30 @@ fn withheld_parts_leave_their_figures_stated() {
         "not recomputed (suite/cases.jsonl is withheld)"
     );
 }
+
+/// A commitment handed over before the run ties a reader to that one run.
+#[test]
+fn a_commitment_handed_over_before_is_checked() {
+    let report = json_report(COMPLETED).1;
+    let run = &report["derived"]["run"];
+    let digest = |v: &Value| v.as_str().unwrap().parse().unwrap();
+    let handed = runseal::event::run_commitment(
+        digest(&run["plan_digest"]),
+        digest(&run["nonce_hash"]),
+        digest(&report["derived"]["input"]["dataset"]),
+        report["derived"]["provenance"]["signers"][0]["keyid"]
+            .as_str()
+            .unwrap(),
+    )
+    .to_string();
+    let args = |c: &str| verify(&["record", COMPLETED, KEY[0], KEY[1], "--commitment", c]);
+    assert_eq!(args(&handed).code, 0);
+    let other = args(&"0".repeat(64));
+    assert_eq!(other.code, 1);
+    assert!(
+        other.stdout.contains("commitment-mismatch"),
+        "{}",
+        other.stdout
+    );
+    assert_eq!(args("xyz").code, 2);
+}

@@ -7,7 +7,7 @@ use crate::bundle::Evidence;
 use crate::bundle::index::{INDEX_FILE, Index};
 use crate::codes::Code;
 use crate::digest::Sha256Digest;
-use crate::event::{Event, State, nonce_hash};
+use crate::event::{Event, State, nonce_hash, run_commitment};
 use crate::finding::Finding;
 use crate::shipped;
 use crate::suite::suite_digest;
@@ -441,4 +441,29 @@ pub fn responses(a: &mut Audit, e: &Evidence) {
         "responses",
         &[Code::ResponseMismatch, Code::ResponseMissing],
     );
+}
+
+/// The commitment that a reader was handed before the run, against the run's.
+pub fn commitment(a: &mut Audit, e: &Evidence, wanted: Sha256Digest) {
+    let keyid = e.events.iter().find_map(|l| match &l.event {
+        Event::Declare { keyid, .. } => Some(keyid.as_str()),
+        _ => None,
+    });
+    let found = run_commitment(
+        e.plan_digest,
+        e.header.nonce_hash,
+        e.plan.suite.dataset,
+        keyid.unwrap_or_default(),
+    );
+    if found != wanted {
+        a.findings.push(
+            Finding::new(
+                Code::CommitmentMismatch,
+                "events.jsonl",
+                "this is not the run that was announced to you",
+            )
+            .values(wanted, found),
+        );
+    }
+    a.close("commitment", &[Code::CommitmentMismatch]);
 }

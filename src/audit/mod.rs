@@ -38,6 +38,8 @@ pub struct Reader<'a> {
     pub trusted: &'a [PublicKey],
     /// How to run a scorer.
     pub grader: Grader<'a>,
+    /// The commitment that the operator handed over before the run, if any.
+    pub commitment: Option<Sha256Digest>,
 }
 
 /// What an audit comes to.
@@ -120,6 +122,9 @@ pub fn audit(path: &str, raw: &RawBundle, reader: &Reader) -> AuditReport {
     let mut figures = Vec::new();
     if let Some(e) = &evidence {
         evidence::run_identity(&mut a, e, index.as_ref());
+        if let Some(wanted) = reader.commitment {
+            evidence::commitment(&mut a, e, wanted);
+        }
         life::run_life(&mut a, e);
         evidence::suite(&mut a, e);
         evidence::weights(&mut a, e);
@@ -127,6 +132,9 @@ pub fn audit(path: &str, raw: &RawBundle, reader: &Reader) -> AuditReport {
         evidence::responses(&mut a, e);
         grades::grades(&mut a, e, reader.grader);
     } else {
+        if reader.commitment.is_some() {
+            a.skip("commitment", true, "the evidence could not be parsed");
+        }
         for name in [
             "run-identity",
             "run-life",

@@ -6,6 +6,7 @@ use anyhow::Context;
 use runseal::audit::report::{Style, human};
 use runseal::audit::{AuditReport, Reader, Verdict, audit};
 use runseal::bundle::read::read;
+use runseal::digest::Sha256Digest;
 use runseal::keys::{PublicKey, load_public};
 use runseal::record::limitations::Lang;
 use runseal::scorer::child::{ChildLimits, SUBCOMMAND, grade_in_child};
@@ -25,6 +26,9 @@ pub struct Args {
     /// Also require that the run ended this way: completed, failed, aborted, refused
     #[arg(long, value_name = "STATUS")]
     require_status: Option<String>,
+    /// The commitment that you were handed before the run; it must be this record's
+    #[arg(long, value_name = "HEX")]
+    commitment: Option<Sha256Digest>,
     /// Show every check and every limitation
     #[arg(long)]
     full: bool,
@@ -60,6 +64,9 @@ pub fn run(args: Args) -> anyhow::Result<Answer> {
         .iter()
         .map(|p| load_public(p))
         .collect::<Result<_, _>>()?;
+    if args.commitment.is_some() && args.paths.len() > 1 {
+        anyhow::bail!("a commitment belongs to one run (hint: give one path with --commitment)");
+    }
     let exe = std::env::current_exe().context("could not find this program to run the scorer")?;
     let style = Style {
         lang: args.lang,
@@ -67,7 +74,7 @@ pub fn run(args: Args) -> anyhow::Result<Answer> {
     };
     let mut tally = Tally::default();
     for path in &args.paths {
-        let report = match audit_path(path, &trusted, &exe) {
+        let report = match audit_path(path, &trusted, args.commitment, &exe) {
             Ok(report) => report,
             // The others are still worth looking at.
             Err(e) if args.paths.len() > 1 => {
@@ -162,7 +169,12 @@ impl Tally {
     }
 }
 
-fn audit_path(path: &Path, trusted: &[PublicKey], exe: &Path) -> anyhow::Result<AuditReport> {
+fn audit_path(
+    path: &Path,
+    trusted: &[PublicKey],
+    commitment: Option<Sha256Digest>,
+    exe: &Path,
+) -> anyhow::Result<AuditReport> {
     let raw = read(path)?;
     let grader = |scorer: &[u8], items: &[GradeItem]| -> Result<Vec<GradeResult>, String> {
         grade_in_child(exe, &[SUBCOMMAND], scorer, items, &ChildLimits::default())
@@ -171,6 +183,7 @@ fn audit_path(path: &Path, trusted: &[PublicKey], exe: &Path) -> anyhow::Result<
     let reader = Reader {
         trusted,
         grader: &grader,
+        commitment,
     };
     Ok(audit(&path.display().to_string(), &raw, &reader))
 }

@@ -132,6 +132,7 @@ pub fn check_with(raw: &RawBundle, trusted: &[PublicKey]) -> AuditReport {
     let reader = Reader {
         trusted,
         grader: &grader,
+        commitment: None,
     };
     audit("bundle", raw, &reader)
 }

@@ -7,6 +7,7 @@ use anyhow::Context;
 use runseal::audit::Verdict;
 use runseal::audit::report::{Style, human as audit_text};
 use runseal::bundle::index::RECORD_FILE;
+use runseal::codes::Code;
 use runseal::record::limitations::Lang;
 use runseal::record::{RunRecord, Status};
 use runseal_runner::run::Finished;
@@ -110,9 +111,14 @@ fn human(finished: &Finished, public_key: &Path, required: Option<Ratio>) -> Str
         lang: Lang::En,
         full: false,
     };
+    // A run that trusts nobody has not failed by that: who signed is for readers
+    // to say, so the question is left out of this screen.
+    let mut shown = finished.audit.clone();
+    shown.checks.retain(|c| c.name != "signer-trusted");
+    shown.findings.retain(|f| f.code != Code::SignerNotTrusted);
     format!(
         "{}\nresult       {}\nbundle       {}\npublic key   {}\ncheck it     verify record {} --trusted-key {}\n",
-        audit_text(&finished.audit, style),
+        audit_text(&shown, style),
         result(&finished.record, required),
         finished.bundle.display(),
         public_key.display(),

@@ -177,6 +177,7 @@ pub fn self_audit(path: &Path, exe: &Path) -> anyhow::Result<AuditReport> {
     let reader = Reader {
         trusted: &[],
         grader: &grader,
+        commitment: None,
     };
     Ok(audit(&path.display().to_string(), &raw, &reader))
 }

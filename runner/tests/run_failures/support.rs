@@ -291,6 +291,7 @@ pub fn audit_of(bundle: &Path, trusted: Option<PathBuf>) -> AuditReport {
     let reader = Reader {
         trusted: &trusted,
         grader: &grader,
+        commitment: None,
     };
     audit("bundle", &read(bundle).unwrap(), &reader)
 }
