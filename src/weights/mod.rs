@@ -20,6 +20,7 @@
 
 mod agree;
 mod beneath;
+mod hashing;
 mod inventory;
 mod judge;
 mod manifest;
@@ -30,13 +31,13 @@ mod survey;
 mod values;
 
 pub use agree::{Agreement, FileAgreement, Group, agree};
+pub use hashing::{Pace, PageCache};
 pub use inventory::{INVENTORY_FORMAT, Inventory, InventoryError, Replica};
 pub use manifest::{
     Binding, MANIFEST_FORMAT, Manifest, ManifestError, ManifestFile, PinError, Source,
 };
 pub use rehash::{
-    NoProgress, Pace, PageCache, Progress, ReplicaScan, Request, Unreachable, rehash, rehash_each,
-    scan_folder,
+    NoProgress, Progress, ReplicaScan, Request, Unreachable, rehash, rehash_each, scan_folder,
 };
 pub use report::{
     FileReport, FileStat, Integrity, Kind, Problem, ProblemKind, REPLICA_FORMAT, ReplicaReport,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::beneath::Folder;
-use super::rehash::differences;
+use super::hashing::differences;
 use super::report::{FileReport, Kind, ReplicaReport, Restat, StatChange};
 
 /// Compares a folder with the report of its rehash. `finished` is the time now,

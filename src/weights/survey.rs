@@ -6,8 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::agree::{Agreement, agree};
+use super::hashing::Pace;
 use super::manifest::Manifest;
-use super::rehash::{Pace, Progress, ReplicaScan, Request, Unreachable, rehash_each};
+use super::rehash::{Progress, ReplicaScan, Request, Unreachable, rehash_each};
 use super::report::{Integrity, ReplicaReport, ReportContext, integrity_of_files};
 use super::values::Algorithm;
 use crate::codes::Code;

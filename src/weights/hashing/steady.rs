@@ -1,11 +1,10 @@
 //! A file that must hold still while it is read.
 
+use std::fs::File;
 use std::io;
 
 use super::cache::{PageCache, Reader};
-use super::differences;
-use crate::relpath::RelPath;
-use crate::weights::beneath::{Folder, could_not_read, file_stat, kind};
+use crate::weights::beneath::{could_not_read, file_stat, kind};
 use crate::weights::report::{FileStat, Kind, Problem, ProblemKind};
 
 /// A file being read, and the state that it must still be in at the end. Pull
@@ -17,8 +16,9 @@ pub(super) struct SteadyFile {
 }
 
 impl SteadyFile {
-    pub(super) fn open(folder: &Folder, path: &RelPath, listed: FileStat) -> Result<Self, Problem> {
-        let file = folder.open_file(path).map_err(|e| not_opened(&e))?;
+    /// Takes a file that was just opened and compares it with what was listed.
+    pub(super) fn new(opened: io::Result<File>, listed: FileStat) -> Result<Self, Problem> {
+        let file = opened.map_err(|e| not_opened(&e))?;
         compare(&file, &listed)?;
         Ok(Self {
             reader: Reader::new(file, listed.size),
@@ -59,7 +59,7 @@ impl SteadyFile {
     }
 }
 
-fn compare(file: &std::fs::File, listed: &FileStat) -> Result<(), Problem> {
+fn compare(file: &File, listed: &FileStat) -> Result<(), Problem> {
     let now = rustix::fs::fstat(file).map_err(|e| could_not_read(&e.into()))?;
     if kind(&now) != Kind::File {
         return Err(changed("it is no longer a file"));
@@ -88,4 +88,21 @@ fn changed(what: &str) -> Problem {
         kind: ProblemKind::ChangedDuringRead,
         detail: what.to_owned(),
     }
+}
+
+/// What differs between two looks at one file. The change time covers whatever
+/// the others miss, and cannot be set back by a program.
+pub(in crate::weights) fn differences(before: &FileStat, after: &FileStat) -> Vec<&'static str> {
+    [
+        ("size", before.size != after.size),
+        (
+            "identity",
+            (before.dev, before.ino) != (after.dev, after.ino),
+        ),
+        ("mtime", before.mtime_ns != after.mtime_ns),
+        ("ctime", before.ctime_ns != after.ctime_ns),
+    ]
+    .into_iter()
+    .filter_map(|(name, differs)| differs.then_some(name))
+    .collect()
 }

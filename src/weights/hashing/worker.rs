@@ -7,7 +7,7 @@ use runseal_kernel::sha256::{self, Interleaving, Sha256, update2};
 use super::pace::Throttle;
 use super::queue::{Queue, Work};
 use super::steady::SteadyFile;
-use super::{Digests, Job, Replica};
+use super::{Digests, Hashed, Job, PageCache, Running};
 use crate::digest::Sha256Digest;
 use crate::weights::report::Problem;
 use crate::weights::values::Blake3Digest;
@@ -20,11 +20,11 @@ const WORTH_MOVING: u64 = 8 * CHUNK as u64;
 
 /// What all workers share.
 pub(super) struct Pool<'a> {
-    pub(super) replicas: &'a [Replica<'a>],
+    pub(super) batches: &'a [Running<'a>],
     pub(super) queue: &'a Queue,
     pub(super) throttle: Throttle,
-    /// Hears of a replica whose last file is done.
-    pub(super) done: &'a (dyn Fn(&Replica<'a>) + Sync),
+    /// Hears of a batch whose last file is done.
+    pub(super) done: &'a (dyn Fn(usize, Hashed) + Sync),
 }
 
 /// A file being hashed.
@@ -75,7 +75,7 @@ impl Pool<'_> {
     /// within one file already.
     fn pairs_pay(&self) -> bool {
         sha256::interleaving() != Interleaving::None
-            && self.replicas.iter().any(|r| r.request.algorithm.sha256())
+            && self.batches.iter().any(|b| b.algorithm.sha256())
     }
 
     /// Until both slots are empty and no file is left to fill them with.
@@ -129,10 +129,10 @@ impl Pool<'_> {
             }
             Work::Fresh(job) => job,
         };
-        let replica = &self.replicas[job.replica];
-        match SteadyFile::open(&replica.folder, &job.path, job.listed) {
+        let batch = &self.batches[job.batch];
+        match SteadyFile::new((batch.open)(&job.path), job.listed) {
             Ok(file) => {
-                let algorithm = replica.request.algorithm;
+                let algorithm = batch.algorithm;
                 slot.lane = Some(Lane {
                     job,
                     file,
@@ -140,7 +140,7 @@ impl Pool<'_> {
                     blake3: algorithm.blake3().then(Box::default),
                 });
             }
-            Err(problem) => self.keep(&job, Err(problem), None),
+            Err(problem) => self.keep(&job, Err(problem), PageCache::default()),
         }
     }
 
@@ -155,27 +155,25 @@ impl Pool<'_> {
             sha256,
             blake3,
         } = lane;
-        let cache = (job.listed.size > 0).then(|| file.page_cache());
+        let page_cache = file.page_cache();
         let outcome = file.finish().map(|()| {
             (
                 sha256.map(|h| Sha256Digest(h.finalize())),
                 blake3.map(|h| Blake3Digest(h.finalize().into())),
             )
         });
-        self.keep(&job, outcome, cache);
+        self.keep(&job, outcome, page_cache);
     }
 
     fn fail(&self, slot: &mut Slot, problem: Problem) {
         if let Some(lane) = slot.lane.take() {
-            let cache = Some(lane.file.page_cache());
-            self.keep(&lane.job, Err(problem), cache);
+            self.keep(&lane.job, Err(problem), lane.file.page_cache());
         }
     }
 
-    fn keep(&self, job: &Job, outcome: Result<Digests, Problem>, cache: Option<super::PageCache>) {
-        let replica = &self.replicas[job.replica];
-        if replica.keep(job, outcome, cache) {
-            (self.done)(replica);
+    fn keep(&self, job: &Job, outcome: Result<Digests, Problem>, page_cache: PageCache) {
+        if let Some(hashed) = self.batches[job.batch].keep(job, outcome, page_cache) {
+            (self.done)(job.batch, hashed);
         }
     }
 
@@ -225,8 +223,9 @@ impl Pool<'_> {
             h.update(&slot.buffer[slot.start..slot.start + n]);
         }
         slot.start += n;
-        let replica = &self.replicas[lane.job.replica];
-        replica.request.progress.read(&lane.job.path, n as u64);
+        self.batches[lane.job.batch]
+            .progress
+            .read(&lane.job.path, n as u64);
     }
 
     /// Gives one of two files to a core that has none. Only a file of which nothing

@@ -1,43 +1,23 @@
-//! Reading and hashing folders.
+//! Rehashing folders.
 //!
-//! All folders are listed first. Then the regular files of all of them go into one
-//! queue, largest first, and one worker per core takes from it ([`queue`]). A worker
-//! hashes two files at a time where the processor gains from that ([`worker`]): a
-//! round of SHA-256 waits for the one before it, and a second file fills the gaps.
-//! Files are read into buffers that a worker keeps, and never mapped: a mapped file
-//! that is truncated meanwhile kills the process. What others keep in the page
-//! cache stays there, and nothing is added to it ([`cache`]).
+//! All folders are listed first, then the regular files of all of them are hashed
+//! together ([`super::hashing`]).
 //!
-//! A digest counts only if the file held still: size, times and identity are
-//! compared when it is listed, when it is opened and after the last read
-//! ([`steady`]). At most the size at the first look is read, so a growing file ends.
 //! Files that cannot match anyway (unlisted, or of another size) are hashed too,
 //! because it matters which replicas share them, but only within a budget: a sparse
 //! file can claim to be larger than anyone can read.
 
-mod cache;
-mod pace;
-mod queue;
-mod steady;
-mod worker;
-
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-pub use cache::PageCache;
-pub use pace::Pace;
-
 use super::beneath::Folder;
+use super::hashing::{Batch, Hashed, Pace, PageCache, hash_batches, lock};
 use super::manifest::Manifest;
 use super::report::{FileReport, FileStat, Kind, Problem, ProblemKind, RootIdentity};
-use super::values::{Algorithm, Blake3Digest};
-use crate::digest::Sha256Digest;
+use super::values::Algorithm;
 use crate::relpath::RelPath;
-use pace::Throttle;
-use queue::Queue;
 
 /// Bytes of files that cannot match which are read beyond the manifest's own size.
 const SPARE: u64 = 1 << 30;
@@ -138,54 +118,65 @@ pub fn rehash_each<R: Send>(
     finish: impl Fn(usize, Result<ReplicaScan, Unreachable>) -> R + Sync,
 ) -> Vec<R> {
     let results: Vec<Mutex<Option<R>>> = requests.iter().map(|_| Mutex::new(None)).collect();
-    let done = |index: usize, scan| {
-        let result = finish(index, scan);
-        *lock(&results[index]) = Some(result);
-    };
+    let answer = |index: usize, scan| *lock(&results[index]) = Some(finish(index, scan));
 
-    let mut replicas = Vec::new();
-    let mut jobs = Vec::new();
+    let mut listed = Vec::new();
     for (index, listing) in list_all(requests).into_iter().enumerate() {
-        let (folder, files) = match listing {
-            Ok(listing) => listing,
-            Err(e) => {
-                done(index, Err(Unreachable(e)));
-                continue;
-            }
-        };
-        let replica = Replica::new(index, requests[index], folder, files);
-        let own = replica.jobs(replicas.len());
-        replica.left.store(own.len(), Ordering::Relaxed);
-        let bytes = own.iter().map(|job| job.listed.size).sum();
-        requests[index].progress.planned(own.len(), bytes);
-        if own.is_empty() {
-            done(index, Ok(replica.take_scan()));
+        match listing {
+            Ok((folder, files)) => listed.push((index, folder, Mutex::new(files))),
+            Err(e) => answer(index, Err(Unreachable(e))),
         }
-        jobs.extend(own);
-        replicas.push(replica);
     }
-
-    let workers = pace.workers().min(jobs.len());
-    let queue = Queue::new(jobs, workers);
-    let pool = worker::Pool {
-        replicas: &replicas,
-        queue: &queue,
-        throttle: Throttle::new(pace.bytes_per_second),
-        done: &|replica: &Replica<'_>| done(replica.index, Ok(replica.take_scan())),
-    };
-    thread::scope(|scope| {
-        for _ in 1..workers {
-            scope.spawn(|| pool.work());
-        }
-        if workers > 0 {
-            pool.work();
-        }
+    let openers: Vec<_> = listed
+        .iter()
+        .map(|(_, folder, _)| |path: &RelPath| folder.open_file(path))
+        .collect();
+    let batches = listed
+        .iter()
+        .zip(&openers)
+        .map(|((index, _, files), open)| Batch {
+            open,
+            algorithm: requests[*index].algorithm,
+            progress: requests[*index].progress,
+            files: to_hash(&mut lock(files))
+                .map(|(f, stat)| (f.path.clone(), stat))
+                .collect(),
+        });
+    hash_batches(batches.collect(), pace, &|batch, hashed| {
+        let (index, folder, files) = &listed[batch];
+        let mut files = std::mem::take(&mut *lock(files));
+        let page_cache = keep(&mut files, hashed);
+        let scan = ReplicaScan {
+            algorithm: requests[*index].algorithm,
+            root_identity: folder.identity,
+            page_cache,
+            files,
+        };
+        answer(*index, Ok(scan));
     });
-    // Every request was answered above: it could not be listed, it had no files,
-    // or its last file was hashed.
+    // Every request was answered: it could not be listed, or its files were hashed.
     let answered =
         |slot: Mutex<Option<R>>| slot.into_inner().unwrap_or_else(PoisonError::into_inner);
     results.into_iter().filter_map(answered).collect()
+}
+
+/// The files to hash, in order.
+fn to_hash(files: &mut [FileReport]) -> impl Iterator<Item = (&mut FileReport, FileStat)> {
+    files
+        .iter_mut()
+        .filter(|f| f.kind == Kind::File && f.problem.is_none())
+        .filter_map(|f| f.stat.map(|stat| (f, stat)))
+}
+
+/// Puts what hashing found where it belongs.
+fn keep(files: &mut [FileReport], hashed: Hashed) -> PageCache {
+    for ((file, _), outcome) in to_hash(files).zip(hashed.outcomes) {
+        match outcome {
+            Ok((sha256, blake3)) => (file.sha256, file.blake3) = (sha256, blake3),
+            Err(problem) => file.problem = Some(problem),
+        }
+    }
+    hashed.page_cache
 }
 
 type Listing = io::Result<(Folder, Vec<FileReport>)>;
@@ -218,89 +209,6 @@ fn list_all(requests: &[Request<'_>]) -> Vec<Listing> {
     })
 }
 
-/// A folder whose files are being hashed.
-struct Replica<'a> {
-    /// Which request it answers.
-    index: usize,
-    request: Request<'a>,
-    folder: Folder,
-    files: Mutex<Vec<FileReport>>,
-    /// Files not done yet.
-    left: AtomicUsize,
-    cache: Mutex<PageCache>,
-}
-
-/// A file to hash.
-struct Job {
-    /// Index among the replicas.
-    replica: usize,
-    /// Index among the replica's files.
-    file: usize,
-    path: RelPath,
-    listed: FileStat,
-}
-
-type Digests = (Option<Sha256Digest>, Option<Blake3Digest>);
-
-impl<'a> Replica<'a> {
-    fn new(index: usize, request: Request<'a>, folder: Folder, files: Vec<FileReport>) -> Self {
-        Self {
-            index,
-            request,
-            folder,
-            files: Mutex::new(files),
-            left: AtomicUsize::new(0),
-            cache: Mutex::new(PageCache::default()),
-        }
-    }
-
-    fn jobs(&self, replica: usize) -> Vec<Job> {
-        let files = lock(&self.files);
-        let readable = |f: &FileReport| f.kind == Kind::File && f.problem.is_none();
-        let job = |(file, f): (usize, &FileReport)| {
-            let listed = f.stat.filter(|_| readable(f))?;
-            Some(Job {
-                replica,
-                file,
-                path: f.path.clone(),
-                listed,
-            })
-        };
-        files.iter().enumerate().filter_map(job).collect()
-    }
-
-    /// Keeps the outcome of one file. True for the last one.
-    fn keep(&self, job: &Job, outcome: Result<Digests, Problem>, cache: Option<PageCache>) -> bool {
-        let mut files = lock(&self.files);
-        let file = &mut files[job.file];
-        match outcome {
-            Ok((sha256, blake3)) => (file.sha256, file.blake3) = (sha256, blake3),
-            Err(problem) => file.problem = Some(problem),
-        }
-        drop(files);
-        if let Some(cache) = cache {
-            let mut worst = lock(&self.cache);
-            *worst = cache.max(*worst);
-        }
-        self.left.fetch_sub(1, Ordering::AcqRel) == 1
-    }
-
-    fn take_scan(&self) -> ReplicaScan {
-        ReplicaScan {
-            algorithm: self.request.algorithm,
-            root_identity: self.folder.identity,
-            page_cache: *lock(&self.cache),
-            files: std::mem::take(&mut *lock(&self.files)),
-        }
-    }
-}
-
-/// What a lock guards here is whole at all times, also after a panic elsewhere,
-/// which ends the rehash anyway.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn spend_budget(files: &mut [FileReport], manifest: &Manifest) {
     let mut left = manifest.total_size().saturating_add(SPARE);
     for file in files.iter_mut().filter(|f| f.kind == Kind::File) {
@@ -320,21 +228,4 @@ fn spend_budget(files: &mut [FileReport], manifest: &Manifest) {
             }
         }
     }
-}
-
-/// What differs between two looks at one file. The change time covers whatever
-/// the others miss, and cannot be set back by a program.
-pub(super) fn differences(before: &FileStat, after: &FileStat) -> Vec<&'static str> {
-    [
-        ("size", before.size != after.size),
-        (
-            "identity",
-            (before.dev, before.ino) != (after.dev, after.ino),
-        ),
-        ("mtime", before.mtime_ns != after.mtime_ns),
-        ("ctime", before.ctime_ns != after.ctime_ns),
-    ]
-    .into_iter()
-    .filter_map(|(name, differs)| differs.then_some(name))
-    .collect()
 }
