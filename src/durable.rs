@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// The destination exists and overwriting was not asked for.
-    #[error("{0} already exists and was left alone (hint: choose another path, or --force)")]
+    #[error("{0} already exists and was left alone (hint: choose another path, or move it away)")]
     Exists(PathBuf),
     /// The system refused.
     #[error("could not write {path}: {source} (hint: is there space, and is the folder writable?)")]

@@ -43,7 +43,7 @@ const MAX_KEY_FILE: u64 = 16 * 1024;
 #[non_exhaustive]
 pub enum KeyError {
     /// The file could not be read.
-    #[error("could not read key {path}: {source} (hint: `attest keygen` makes a new pair)")]
+    #[error("could not read key {path}: {source} (hint: is the path right, and is it readable?)")]
     Read {
         /// The file.
         path: PathBuf,

@@ -177,6 +177,16 @@ pub fn resolve(source: &Source, executable: &Path) -> anyhow::Result<Resolved> {
     runseal::scorer::Scorer::parse(&suite_files.scorer)?;
     let suite_digests = digests(&suite_files.toml, &suite_files.cases, &suite_files.scorer);
 
+    if let Some(shipped) = runseal::shipped::digest(&suite.toml.name)
+        && shipped.suite != suite_digests.suite
+    {
+        bail!(
+            "suite {:?} has the name of a shipped suite and other bytes; every audit would refuse the record \
+             (hint: give it a name of its own in suite.toml)",
+            suite.toml.name
+        );
+    }
+
     let mut manifests = BTreeMap::new();
     let mut builtin_roles = Vec::new();
     let mut checkpoints = Vec::new();

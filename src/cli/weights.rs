@@ -111,7 +111,7 @@ fn from_inventory(args: &Args) -> anyhow::Result<(Vec<(String, PathBuf)>, PathBu
         Some(path) => path.clone(),
         None if Path::new("cluster.toml").exists() => PathBuf::from("cluster.toml"),
         None => bail!(
-            "there is no cluster.toml here (hint: run `attest init`, name an inventory with \
+            "there is no cluster.toml here (hint: `attest run` writes one; or name an inventory with \
              --inventory, or give one folder and its --manifest)"
         ),
     };

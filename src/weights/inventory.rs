@@ -36,7 +36,7 @@ pub struct Replica {
 #[non_exhaustive]
 pub enum InventoryError {
     /// Not TOML, or not with the fields of an inventory.
-    #[error("the inventory cannot be read: {0} (hint: `attest init` writes a commented one)")]
+    #[error("the inventory cannot be read: {0} (hint: `attest run` writes one to start from)")]
     Shape(String),
     /// Another format.
     #[error("the inventory's format is {0:?}, not {INVENTORY_FORMAT:?}")]

@@ -51,7 +51,10 @@ pub fn load_or_make(named: Option<&Path>) -> anyhow::Result<Loaded> {
         });
     }
     if named.is_some() {
-        bail!("there is no key {} (hint: attest keygen)", secret.display());
+        bail!(
+            "there is no key {} (hint: name the right --key; `attest keygen` makes a new pair)",
+            secret.display()
+        );
     }
     let key = make(secret, &public)?;
     Ok(Loaded {
@@ -64,10 +67,10 @@ pub fn load_or_make(named: Option<&Path>) -> anyhow::Result<Loaded> {
 /// Readers are pointed at the public key's file, so it must belong to the secret.
 fn check_public(key: &SigningKey, secret: &Path, public: &Path) -> anyhow::Result<()> {
     if public.symlink_metadata().is_err() {
+        let options = durable::WriteOptions::default();
+        durable::write(public, key.public().to_pem().as_bytes(), options)?;
         complain(&format!(
-            "note: there is no public key {} (hint: openssl pkey -in {} -pubout -out {})",
-            public.display(),
-            secret.display(),
+            "note: the public key {} was missing and was written again from the secret one",
             public.display()
         ));
         return Ok(());

@@ -93,3 +93,15 @@ fn a_public_key_of_somebody_else_beside_it_is_noticed() {
     .unwrap();
     work.run().exits(2).says("is not the public half");
 }
+
+/// The command that the last screen tells the reader to use needs the file.
+#[test]
+fn a_missing_public_key_is_written_again_from_the_secret_one() {
+    let work = Work::new(&Plan::default());
+    work.start_command(work.command(&["keygen"])).end().exits(0);
+    let public = work.path("keys/attest.pub.pem");
+    let before = fs::read(&public).unwrap();
+    fs::remove_file(&public).unwrap();
+    work.run().exits(0).says("was written again");
+    assert_eq!(fs::read(&public).unwrap(), before);
+}

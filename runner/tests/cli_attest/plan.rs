@@ -175,3 +175,18 @@ fn a_named_plan_must_be_there() {
         .code(2)
         .stderr(contains("other.toml"));
 }
+
+/// Nobody waits for a whole run to learn that every audit would refuse it.
+#[test]
+fn a_shipped_name_on_other_bytes_is_refused_before_anything_runs() {
+    let work = Work::new(&Plan::default());
+    let toml = fs::read_to_string(work.path("tiny/suite.toml")).unwrap();
+    let borrowed = toml.replace("tiny-v1", "serving-performance-v1");
+    assert_ne!(toml, borrowed);
+    fs::write(work.path("tiny/suite.toml"), borrowed).unwrap();
+    in_folder(work.dir.path(), &["run"])
+        .assert()
+        .code(2)
+        .stderr(contains("name of a shipped suite"));
+    assert!(work.bundles().is_empty() && !work.path("keys").exists());
+}

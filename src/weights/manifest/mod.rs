@@ -83,14 +83,16 @@ pub enum ManifestError {
     Json(#[from] JsonError),
     /// It names another format, or none.
     #[error(
-        "the manifest's format is {found}, not {MANIFEST_FORMAT:?} (hint: make one with `attest pin weights`)"
+        "the manifest's format is {found}, not {MANIFEST_FORMAT:?} (hint: docs/formats.md describes it; `attest run` writes one)"
     )]
     Format {
         /// What stood there.
         found: String,
     },
     /// A field is missing, unknown or of the wrong shape.
-    #[error("the manifest cannot be read: {0} (hint: make it again with `attest pin weights`)")]
+    #[error(
+        "the manifest cannot be read: {0} (hint: get the original again; nothing is verified against a damaged manifest)"
+    )]
     Shape(serde_json::Error),
     /// It lists nothing.
     #[error(
