@@ -185,6 +185,10 @@ codes! {
         "The plan in the bundle is not the one the run declared.",
         "The declaration fixes every input before the first request.",
         "Ask for the plan whose digest was declared.";
+    CommitmentMismatch = "commitment-mismatch", Error,
+        "The commitment that you were handed before the run is not this run's.",
+        "Plan, nonce, cases or key are others than announced: another run is being shown.",
+        "Ask for the record of the run that was announced.";
     NonceMismatch = "nonce-mismatch", Error,
         "The revealed nonce does not hash to the declared nonce hash.",
         "The nonce makes prompts unique to this run.",

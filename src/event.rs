@@ -184,7 +184,8 @@ pub enum Event {
     },
     /// A signal asked the run to end.
     Signal {
-        /// `SIGINT`, `SIGTERM`, or `SIGKILL` for a run closed later.
+        /// `SIGINT`, `SIGTERM`, `SIGHUP`, or `closed-later` for a run that ended
+        /// without sealing and was closed afterwards.
         name: String,
     },
     /// Something may have touched the measurement.
@@ -458,6 +459,22 @@ pub fn error_digest(salt: &[u8; 32], text: &[u8]) -> String {
 /// Hash of the run nonce as it stands in every header.
 pub fn nonce_hash(nonce: &[u8; 32]) -> Sha256Digest {
     Enc::new("nonce/v1").bytes(nonce).finish()
+}
+
+/// What an operator can hand to someone before a run: commits to plan, nonce,
+/// cases and signing key (by its key id).
+pub fn run_commitment(
+    plan: Sha256Digest,
+    nonce_hash: Sha256Digest,
+    cases: Sha256Digest,
+    keyid: &str,
+) -> Sha256Digest {
+    Enc::new("commitment/v1")
+        .bytes(&plan.0)
+        .bytes(&nonce_hash.0)
+        .bytes(&cases.0)
+        .bytes(keyid.as_bytes())
+        .finish()
 }
 
 /// The line of one event, without the newline: compact JSON, fields in the order

@@ -22,10 +22,55 @@ pub struct JsonError(#[from] serde_json::Error);
 
 /// Parses a whole buffer as one strict JSON value.
 pub fn parse(bytes: &[u8]) -> Result<Value, JsonError> {
+    refuse_long_integers(bytes)?;
     let mut de = serde_json::Deserializer::from_slice(bytes);
     let value = Strict(0).deserialize(&mut de)?;
     de.end()?;
     Ok(value)
+}
+
+/// serde_json reads an integer past 64 bits as the nearest double and does not
+/// tell, so such tokens are looked for in the text. What is not JSON at all is
+/// left to the parser.
+fn refuse_long_integers(bytes: &[u8]) -> Result<(), JsonError> {
+    // Shorter ones fit into 64 bits, and the visitor judges them.
+    const FITS: usize = 19;
+    let mut rest = bytes;
+    while let Some(b) = rest.first() {
+        let (token, quoted) = match b {
+            b'"' => (string(rest), true),
+            _ => (
+                run(rest, |b| b.is_ascii_alphanumeric() || b"+-.".contains(&b)),
+                false,
+            ),
+        };
+        let digits = token.strip_prefix(b"-").unwrap_or(token);
+        if !quoted && digits.len() > FITS && digits.iter().all(u8::is_ascii_digit) {
+            let past = <serde_json::Error as de::Error>::custom("integer past 2^53");
+            return Err(past.into());
+        }
+        rest = &rest[token.len().max(1)..];
+    }
+    Ok(())
+}
+
+/// The bytes at the start of which `ok` holds for each.
+fn run(bytes: &[u8], ok: impl Fn(u8) -> bool) -> &[u8] {
+    let end = bytes.iter().position(|b| !ok(*b)).unwrap_or(bytes.len());
+    &bytes[..end]
+}
+
+/// The string literal that `bytes` begin with, quotes included.
+fn string(bytes: &[u8]) -> &[u8] {
+    let mut at = 1;
+    while let Some(b) = bytes.get(at) {
+        match b {
+            b'"' => return &bytes[..at + 1],
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+    bytes
 }
 
 /// Parses strictly, then into a type. The type sees only what the strict reader
@@ -165,6 +210,9 @@ mod tests {
             b"9007199254740993",
             b"-9007199254740993",
             b"18446744073709551615",
+            b"18446744073709551616",
+            b"[1, -123456789012345678901234567890]",
+            b"{\"a\\\"\":18446744073709551616}",
             b"{} {}",
             b"",
             b"\xff",
@@ -175,7 +223,14 @@ mod tests {
         assert!(parse("[".repeat(100).as_bytes()).is_err());
         let deep = format!("{}{}", "[".repeat(100), "]".repeat(100));
         assert!(parse(deep.as_bytes()).is_err());
-        assert!(parse(b"9007199254740992").is_ok());
+        for good in [
+            &b"9007199254740992"[..],
+            b"\"18446744073709551616\"",
+            b"\"\\\"18446744073709551616\"",
+            b"[18446744073709551616.5,18446744073709551616e0]",
+        ] {
+            assert!(parse(good).is_ok(), "{:?}", String::from_utf8_lossy(good));
+        }
     }
 
     #[test]

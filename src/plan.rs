@@ -16,6 +16,11 @@ use crate::json;
 /// Value of [`RunPlan::format`].
 pub const FORMAT: &str = "runseal.plan/v1";
 
+/// Largest number of declared attempts: cases × repetitions.
+pub const MAX_ATTEMPTS: u64 = 10_000_000;
+/// Roles that a checkpoint can have.
+pub const ROLES: [&str; 4] = ["target", "draft", "adapter", "tokenizer"];
+
 /// Why a plan was refused.
 #[derive(Debug, thiserror::Error)]
 #[error("plan: {0} (hint: `attest init` writes a commented plan to start from)")]
@@ -249,8 +254,26 @@ impl RunPlan {
         for name in self.replicas.iter().flat_map(|r| [&r.name, &r.node]) {
             alias(name)?;
         }
+        // Without a target and a copy of it, or with an endpoint that serves no
+        // copy, "every rank's weights were verified" would hold of nothing.
+        if !self.checkpoints.iter().any(|c| c.role == "target") {
+            return bad("no checkpoint has the role \"target\"".into());
+        }
+        for checkpoint in &self.checkpoints {
+            if !ROLES.contains(&checkpoint.role.as_str()) {
+                return bad(format!(
+                    "checkpoint role {:?} is none of {}",
+                    checkpoint.role,
+                    ROLES.join(", ")
+                ));
+            }
+        }
         for endpoint in &self.endpoints {
             alias(&endpoint.name)?;
+            if endpoint.replicas.is_empty() {
+                return bad(format!("endpoint {} serves no replica", endpoint.name));
+            }
+            unique("replica of an endpoint", endpoint.replicas.iter())?;
             for replica in &endpoint.replicas {
                 if !self.replicas.iter().any(|r| r.name == *replica) {
                     return bad(format!(
@@ -278,6 +301,12 @@ impl RunPlan {
         }
         if self.load.concurrency == 0 || self.load.repetitions == 0 {
             return bad("concurrency and repetitions must be at least 1".into());
+        }
+        let attempts = self.suite.case_ids.len() as u64 * u64::from(self.load.repetitions);
+        if attempts > MAX_ATTEMPTS {
+            return bad(format!(
+                "{attempts} attempts are declared; {MAX_ATTEMPTS} is the most"
+            ));
         }
         match self.requests.temperature_number() {
             Value::Number(n) if n.as_f64().is_some_and(|t| t >= 0.0) => {}

@@ -1,16 +1,53 @@
 //! Digests of the suites that this project ships, so that a familiar name cannot
-//! stand for other cases or another scorer.
+//! stand for other cases or another scorer, nor for a part of the cases while
+//! they are withheld.
 
-use crate::digest::Sha256Digest;
+use crate::digest::{Enc, Sha256Digest};
 
-/// Suite name and the digest of its three files, per released version.
-const SHIPPED: &[(&str, &str)] = &[(
+/// The digests of a shipped suite.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shipped {
+    /// Tree root over its three files.
+    pub suite: Sha256Digest,
+    /// SHA-256 of `suite.toml`.
+    pub toml: Sha256Digest,
+    /// SHA-256 of `cases.jsonl`.
+    pub dataset: Sha256Digest,
+    /// SHA-256 of `scorer.toml`.
+    pub scorer: Sha256Digest,
+    /// [`case_ids`] of its cases.
+    pub case_ids: Sha256Digest,
+}
+
+/// Suite name and its five digests, in the order of [`Shipped`].
+const SHIPPED: &[(&str, [&str; 5])] = &[(
     "serving-performance-v1",
-    "abe93a13c0992ab46dfa6ba1f131937a9ba665a17a6d1e1cbabd44f2d26bb8fe",
+    [
+        "abe93a13c0992ab46dfa6ba1f131937a9ba665a17a6d1e1cbabd44f2d26bb8fe",
+        "5ff1160aff0bf964defc3714259c560023fd8af46c7f58536b05f57f53e5545e",
+        "548cac1fb97bb6d131682ee2e75a909555e9c3c3e42799e65fc537769a8df1a0",
+        "cecb73e26570b85431a90ac1491a4a781039bef2f818cc9682dcfbd238a033e4",
+        "6b4cf9d08766e319bb12c0c1443ebbc4f1d145d5bd56d6ced1290faaa84c6482",
+    ],
 )];
 
-/// The digest that a shipped suite of this name has; `None` for other names.
-pub fn digest(name: &str) -> Option<Sha256Digest> {
+/// The digests that a shipped suite of this name has; `None` for other names.
+pub fn digest(name: &str) -> Option<Shipped> {
     let (_, hex) = SHIPPED.iter().find(|(n, _)| *n == name)?;
-    hex.parse().ok()
+    let [suite, toml, dataset, scorer, case_ids] = hex.map(|h| h.parse().ok());
+    Some(Shipped {
+        suite: suite?,
+        toml: toml?,
+        dataset: dataset?,
+        scorer: scorer?,
+        case_ids: case_ids?,
+    })
+}
+
+/// Digest of a list of case ids (`runseal-enc/v1`, domain `case-ids/v1`, one field
+/// per id).
+pub fn case_ids(ids: &[String]) -> Sha256Digest {
+    ids.iter()
+        .fold(Enc::new("case-ids/v1"), |enc, id| enc.bytes(id.as_bytes()))
+        .finish()
 }

@@ -4,14 +4,15 @@
 //! and keeps what metrics and grading need. It is the same code for the client
 //! that wrote the log and for the auditor who distrusts it.
 
+mod build;
+
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::codes::Code;
 use crate::digest::Sha256Digest;
-use crate::event::{DeltaKind, EndCause, Event, EventLine, Oddity};
+use crate::event::{DeltaKind, EndCause, EventLine, Oddity};
 use crate::finding::Finding;
 
 /// How the exchange of bytes ended, whatever the bytes said (DESIGN §4).
@@ -24,7 +25,8 @@ pub enum Transport {
     Completed,
     /// The status was not 2xx.
     HttpError,
-    /// An error inside a stream, or no event stream at all.
+    /// An error inside a stream, an answer that died inside the server, no event
+    /// stream, or no HTTP at all.
     StreamError,
     /// The stream ended before a finish reason, or broke.
     Truncated,
@@ -154,6 +156,10 @@ pub struct Trace {
     pub cause: Option<EndCause>,
 }
 
+/// Finish reasons by which servers say that a request died inside them: vLLM's
+/// `error` and `abort`, SGLang's `abort`.
+const DIED: [&str; 2] = ["error", "abort"];
+
 impl Trace {
     /// The transport state: the first rule that applies.
     ///
@@ -181,11 +187,15 @@ impl Trace {
             _ => {}
         }
         match self.status {
+            None if self.cause == Some(C::Malformed) => return Transport::StreamError,
             None => return Transport::Truncated,
             Some(s) if !(200..300).contains(&s) => return Transport::HttpError,
             _ => {}
         }
         if !self.errors.is_empty() || !self.event_stream || self.cause == Some(C::Malformed) {
+            return Transport::StreamError;
+        }
+        if self.finish.as_deref().is_some_and(|r| DIED.contains(&r)) {
             return Transport::StreamError;
         }
         match (self.finish.is_some(), self.cause) {
@@ -199,8 +209,7 @@ impl Trace {
         self.deltas
             .iter()
             .filter(|d| d.kind == kind)
-            .map(|d| d.len)
-            .sum()
+            .fold(0, |sum: u64, d| sum.saturating_add(d.len))
     }
 
     /// Completion tokens as reported. Zero while text was generated means that
@@ -240,261 +249,10 @@ pub struct Traces {
 impl Traces {
     /// Reads the request events of a log; run events are passed over.
     pub fn build<'a>(lines: impl IntoIterator<Item = &'a EventLine>) -> Self {
-        let mut builder = Builder::default();
+        let mut builder = build::Builder::default();
         for line in lines {
             builder.take(line);
         }
         builder.out
-    }
-}
-
-#[derive(Default)]
-struct Builder {
-    out: Traces,
-    /// Per attempt: stamp of the latest event, latest read, latest event number.
-    last: Vec<(u64, u32, u32)>,
-}
-
-impl Builder {
-    fn odd(&mut self, line: &EventLine, why: &str) {
-        self.out.findings.push(Finding::new(
-            Code::EventInconsistent,
-            format!("events.jsonl event {}", line.seq),
-            why,
-        ));
-    }
-
-    fn take(&mut self, line: &EventLine) {
-        let t = line.t;
-        if let Event::Queued {
-            req,
-            case,
-            rep,
-            attempt,
-            warmup,
-            endpoint,
-        } = &line.event
-        {
-            if *req as usize != self.out.requests.len() {
-                return self.odd(line, "attempt numbers must count up from 0");
-            }
-            self.out.requests.push(Trace {
-                req: *req,
-                case: case.clone(),
-                rep: *rep,
-                attempt: *attempt,
-                warmup: *warmup,
-                endpoint: endpoint.clone(),
-                queued: t,
-                ..Trace::default()
-            });
-            self.last.push((t, 0, 0));
-            return;
-        }
-        let Some(req) = line.event.req() else {
-            return;
-        };
-        let (Some(trace), Some(last)) = (
-            self.out.requests.get_mut(req as usize),
-            self.last.get_mut(req as usize),
-        ) else {
-            return self.odd(line, "it names an attempt that was never queued");
-        };
-        let result = step(trace, last, t, &line.event);
-        if let Err(why) = result {
-            self.odd(line, why);
-        }
-    }
-}
-
-/// Applies one event to one attempt, or says why it cannot have happened.
-fn step(
-    trace: &mut Trace,
-    last: &mut (u64, u32, u32),
-    t: u64,
-    event: &Event,
-) -> Result<(), &'static str> {
-    if t < last.0 {
-        return Err("time runs backwards within an attempt");
-    }
-    if trace.end.is_some() {
-        return Err("the attempt had already ended");
-    }
-    last.0 = t;
-    if let Some(read) = event.read() {
-        let next = matches!(event, Event::Read { .. });
-        if trace.send.is_none() {
-            return Err("something was read before the request was sent");
-        }
-        match next {
-            true if read != last.1 + 1 => return Err("read numbers must count up from 1"),
-            false if read != last.1 => return Err("it names a read other than the latest"),
-            _ => last.1 = read,
-        }
-    }
-    let once = |already: bool, why| if already { Err(why) } else { Ok(()) };
-    match event {
-        Event::Body { len, digest, .. } => {
-            once(trace.body.is_some(), "a second body")?;
-            trace.body = Some((*len, *digest));
-        }
-        Event::ConnectStart { .. } => {
-            once(trace.connect_start.is_some(), "a second connect")?;
-            trace.connect_start = Some(t);
-        }
-        Event::Connected { reused, .. } => {
-            once(trace.connected.is_some(), "a second connection")?;
-            trace.connected = Some(t);
-            trace.reused = *reused;
-        }
-        Event::Send { .. } => {
-            once(
-                trace.send.is_some(),
-                "sent twice: an attempt is one request",
-            )?;
-            if trace.body.is_none() || trace.connected.is_none() {
-                return Err("sent without a body or a connection");
-            }
-            trace.send = Some(t);
-        }
-        Event::Headers {
-            status,
-            event_stream,
-            ..
-        } => {
-            once(trace.headers.is_some(), "a second response head")?;
-            trace.headers = Some(t);
-            trace.status = Some(*status);
-            trace.event_stream = *event_stream;
-        }
-        Event::Read { .. } => {}
-        other => {
-            if trace.headers.is_none() && !matches!(other, Event::End { .. }) {
-                return Err("a part of the answer came before its head");
-            }
-            content(trace, last, t, other)?;
-        }
-    }
-    Ok(())
-}
-
-fn content(
-    trace: &mut Trace,
-    last: &mut (u64, u32, u32),
-    t: u64,
-    event: &Event,
-) -> Result<(), &'static str> {
-    match event {
-        Event::Delta {
-            ev,
-            kind,
-            len,
-            digest,
-            ..
-        } => {
-            if *ev < last.2 || *ev == 0 {
-                return Err("server-sent event numbers must not fall");
-            }
-            if (*len == 0) != (*kind == DeltaKind::Empty) {
-                return Err("only an empty delta has no text");
-            }
-            trace.first_event.get_or_insert(t);
-            if *kind != DeltaKind::Empty {
-                trace.first_generated.get_or_insert(t);
-                trace.last_generated = Some(t);
-                let same_event = trace
-                    .deltas
-                    .last()
-                    .is_some_and(|d| d.ev == *ev && d.kind != DeltaKind::Empty);
-                if !same_event {
-                    trace.chunks.push(t);
-                }
-            }
-            if *kind == DeltaKind::Content {
-                trace.first_content.get_or_insert(t);
-            }
-            last.2 = *ev;
-            trace.deltas.push(DeltaTrace {
-                ev: *ev,
-                kind: *kind,
-                len: *len,
-                digest: digest.clone(),
-            });
-        }
-        Event::Usage {
-            prompt,
-            completion,
-            reasoning,
-            cached,
-            ..
-        } => {
-            trace.first_event.get_or_insert(t);
-            // The last usage that says anything wins, field by field: some
-            // servers repeat it, some send an empty one at the end.
-            let usage = trace.usage.get_or_insert_default();
-            usage.prompt = prompt.or(usage.prompt);
-            usage.completion = completion.or(usage.completion);
-            usage.reasoning = reasoning.or(usage.reasoning);
-            usage.cached = cached.or(usage.cached);
-        }
-        Event::Finish { reason, .. } => {
-            trace.first_event.get_or_insert(t);
-            trace.finish.get_or_insert_with(|| reason.clone());
-        }
-        Event::Done { .. } => {
-            if trace.done.is_some() {
-                return Err("a second [DONE]");
-            }
-            trace.done = Some(t);
-        }
-        Event::Error { len, digest, .. } => trace.errors.push((*len, digest.clone())),
-        Event::Odd { what, .. } => *trace.odd.entry(*what).or_default() += 1,
-        Event::End { cause, .. } => {
-            if (*cause == EndCause::Done) != trace.done.is_some() {
-                return Err("the end and [DONE] contradict each other");
-            }
-            trace.end = Some(t);
-            trace.cause = Some(*cause);
-        }
-        _ => {}
-    }
-    Ok(())
-}
-
-impl Event {
-    /// The attempt it belongs to, for events after [`Event::Queued`].
-    pub fn req(&self) -> Option<u32> {
-        match self {
-            Event::Queued { req, .. }
-            | Event::Body { req, .. }
-            | Event::ConnectStart { req }
-            | Event::Connected { req, .. }
-            | Event::Send { req }
-            | Event::Headers { req, .. }
-            | Event::Read { req, .. }
-            | Event::Delta { req, .. }
-            | Event::Usage { req, .. }
-            | Event::Finish { req, .. }
-            | Event::Done { req, .. }
-            | Event::Error { req, .. }
-            | Event::Odd { req, .. }
-            | Event::End { req, .. } => Some(*req),
-            _ => None,
-        }
-    }
-
-    /// The socket read it came in.
-    pub fn read(&self) -> Option<u32> {
-        match self {
-            Event::Headers { read, .. }
-            | Event::Read { read, .. }
-            | Event::Delta { read, .. }
-            | Event::Usage { read, .. }
-            | Event::Finish { read, .. }
-            | Event::Done { read, .. }
-            | Event::Error { read, .. }
-            | Event::Odd { read, .. } => Some(*read),
-            _ => None,
-        }
     }
 }

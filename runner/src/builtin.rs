@@ -43,6 +43,9 @@ pub struct SuiteFiles {
     pub scorer: Vec<u8>,
 }
 
+/// Names of the shipped suites.
+pub const SUITES: &[&str] = &["serving-performance-v1"];
+
 /// A shipped suite by name.
 pub fn suite(name: &str) -> Option<SuiteFiles> {
     macro_rules! shipped {

@@ -16,6 +16,9 @@ use serde::Deserialize;
 
 use crate::builtin::{self, SuiteFiles};
 
+mod hints;
+mod limits;
+
 /// Name of the file in the current folder.
 pub const FILE: &str = "attest.toml";
 
@@ -157,8 +160,10 @@ pub struct Resolved {
 /// Reads a plan and pins everything it names.
 pub fn resolve(source: &Source, executable: &Path) -> anyhow::Result<Resolved> {
     let text = source.text()?;
-    let file: PlanFile =
-        toml::from_str(&text).map_err(|e| anyhow::anyhow!("{}: {e}", source.describe()))?;
+    let file: PlanFile = toml::from_str(&text).map_err(|e| {
+        let hint = hints::unknown_name(e.message()).unwrap_or_default();
+        anyhow::anyhow!("{}: {}{hint}", source.describe(), e.to_string().trim_end())
+    })?;
     if file.format != "runseal.attest/v1" {
         bail!(
             "{}: unknown format {:?} (hint: runseal.attest/v1)",
@@ -176,6 +181,7 @@ pub fn resolve(source: &Source, executable: &Path) -> anyhow::Result<Resolved> {
     let mut builtin_roles = Vec::new();
     let mut checkpoints = Vec::new();
     for c in file.checkpoint {
+        limits::role(&c.role)?;
         let manifest = if c.manifest == builtin::CHECKPOINT {
             builtin_roles.push(c.role.clone());
             builtin::manifest()?
@@ -207,9 +213,12 @@ pub fn resolve(source: &Source, executable: &Path) -> anyhow::Result<Resolved> {
     for r in &replicas {
         let known = |role: &String| checkpoints.iter().any(|c| c.role == *role);
         if let Some(key) = r.paths.keys().find(|k| !known(k)) {
+            let names = ["name", "node"].into_iter();
+            let names = names.chain(checkpoints.iter().map(|c| c.role.as_str()));
             bail!(
-                "replica {}: {key:?} is neither a setting nor a checkpoint role",
-                r.name
+                "replica {}: {key:?} is neither a setting nor a checkpoint role{}",
+                r.name,
+                hints::nearest(key, names).unwrap_or_default()
             );
         }
     }
@@ -262,6 +271,7 @@ pub fn resolve(source: &Source, executable: &Path) -> anyhow::Result<Resolved> {
         withholdable: file.withholdable,
     };
     plan.check()?;
+    limits::check(&plan)?;
     for e in &plan.endpoints {
         if e.replicas.len() != 1 {
             bail!(
@@ -290,8 +300,9 @@ fn suite_files(name: &str, folder: &Path) -> anyhow::Result<SuiteFiles> {
         let path = dir.join(file);
         std::fs::read(&path).with_context(|| {
             format!(
-                "could not read suite file {} (hint: {name:?} is not a shipped suite, so it must be a folder)",
-                path.display()
+                "could not read suite file {} (hint: {name:?} is not a shipped suite ({}), so it must be a folder)",
+                path.display(),
+                builtin::SUITES.join(", ")
             )
         })
     };

@@ -62,7 +62,7 @@ async fn a_broken_stream_is_truncated_and_not_tried_again() {
 async fn what_is_not_http_is_malformed() {
     let (trace, _) = play(vec![send("SSH-2.0-OpenSSH_9.6\r\n\r\n"), Step::Close]).await;
     assert_eq!(trace.cause, Some(EndCause::Malformed));
-    assert_ne!(trace.transport(), Transport::Completed);
+    assert_eq!(trace.transport(), Transport::StreamError);
     // A good head, and then chunk sizes that are none.
     let bad = [CHUNKED.as_bytes(), &chunk(content("a") + FINISH), b"zz\r\n"].concat();
     let (trace, response) = play(vec![Step::Send(bad), Step::Close]).await;

@@ -8,7 +8,7 @@ use crate::codes::Code;
 use crate::digest::Sha256Digest;
 use crate::event::Event;
 use crate::finding::Finding;
-use crate::record::subjects::subjects;
+use crate::record::subjects::{INDEX_SUBJECT, subjects};
 use crate::record::{RecordStatement, RunRecord};
 
 /// Codes that this comparison gives.
@@ -28,6 +28,12 @@ pub const CODES: &[Code] = &[
 /// Compares a signed statement with the record derived from the evidence.
 pub fn record(signed: &RecordStatement, derived: &RunRecord, index: Sha256Digest) -> Vec<Finding> {
     let mut out = Vec::new();
+    // Another index than the one at hand has a finding of its own.
+    let index = signed
+        .subject
+        .iter()
+        .find(|s| s.name == INDEX_SUBJECT)
+        .map_or(index, |s| s.digest.sha256);
     let want = serde_json::to_value(subjects(derived, index)).unwrap_or_default();
     let have = serde_json::to_value(&signed.subject).unwrap_or_default();
     differences("subject", &have, &want, &mut |path, have, want| {
@@ -138,20 +144,28 @@ pub fn signer_of_log(signed: &RecordStatement, evidence: &Evidence) -> Option<Fi
     })
 }
 
-/// Figures side by side.
-pub fn figures(signed: &RunRecord, derived: &RunRecord) -> Vec<Figure> {
+/// Figures that rest on grades or on what is flagged about an answer.
+const FROM_ANSWERS: [&str; 2] = ["goodput/v1", "first-content-median/v1"];
+
+/// Figures side by side. `regraded` is false when answers or cases were not
+/// there to grade again: what rests on them is then only said.
+pub fn figures(signed: &RunRecord, derived: &RunRecord, regraded: bool) -> Vec<Figure> {
     derived
         .metrics
         .iter()
         .map(|m| {
             let stated = signed.metrics.iter().find(|s| s.id == m.id);
+            let only_said = !regraded && FROM_ANSWERS.contains(&m.id.as_str());
             Figure {
                 id: m.id.clone(),
                 stated: stated.and_then(|s| s.value.clone()),
-                recomputed: m.value.clone(),
+                recomputed: m.value.clone().filter(|_| !only_said),
                 unit: m.unit.clone(),
                 n: m.n,
-                derivation: m.derivation.clone(),
+                derivation: match only_said {
+                    true => "stated".to_owned(),
+                    false => m.derivation.clone(),
+                },
                 witness: m.witness.clone(),
                 note: m.note.clone(),
             }

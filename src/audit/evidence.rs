@@ -1,21 +1,65 @@
-//! Checks of the evidence against itself: plan, nonce, suite, weights, requests,
-//! answers, grades.
+//! Checks of the evidence against itself: plan, nonce, suite, weights, answers.
 
 use std::collections::BTreeSet;
 
-use super::{Audit, Grader};
+use super::{Audit, life};
 use crate::bundle::Evidence;
+use crate::bundle::index::{INDEX_FILE, Index};
 use crate::codes::Code;
 use crate::digest::Sha256Digest;
-use crate::event::{Event, nonce_hash};
+use crate::event::{Event, State, nonce_hash, run_commitment};
 use crate::finding::Finding;
-use crate::grading::{declared, items, lines};
 use crate::shipped;
-use crate::suite::{AttemptKey, WARMUP, suite_digest};
-use crate::weights::check_report;
+use crate::suite::suite_digest;
+use crate::weights::{Integrity, ReplicaReport, agree, check_report, derive_integrity};
+
+/// Index and files against the plan: of this run, of this plan, nothing beside.
+fn files(a: &mut Audit, e: &Evidence, index: Option<&Index>) {
+    for name in &e.strangers {
+        // Named apart from the index, which an operator can write anew.
+        let known = a
+            .findings
+            .iter()
+            .any(|f| f.code == Code::EvidenceExtra && f.subject == *name);
+        if !known {
+            a.add(
+                Code::EvidenceExtra,
+                name,
+                "a bundle of this plan has no such file",
+            );
+        }
+    }
+    let Some(index) = index else { return };
+    if index.run_id != e.header.run_id || index.nonce_hash != e.header.nonce_hash {
+        a.findings.push(
+            Finding::new(Code::WrongRun, INDEX_FILE, "it belongs to another run")
+                .values(&e.header.run_id, &index.run_id),
+        );
+    }
+    let found: BTreeSet<String> = index.withholdable().into_keys().collect();
+    let planned: BTreeSet<String> = e.plan.withholdable.iter().cloned().collect();
+    if found != planned {
+        a.findings.push(
+            Finding::new(
+                Code::PlanMismatch,
+                INDEX_FILE,
+                "the plan lets other files be withheld",
+            )
+            .values(list(&planned), list(&found)),
+        );
+    }
+}
+
+fn list(names: &BTreeSet<String>) -> String {
+    match names.is_empty() {
+        true => "none".to_owned(),
+        false => names.iter().cloned().collect::<Vec<_>>().join(", "),
+    }
+}
 
 /// Declaration: plan digest, nonce, case set, run id.
-pub fn run_identity(a: &mut Audit, e: &Evidence) {
+pub fn run_identity(a: &mut Audit, e: &Evidence, index: Option<&Index>) {
+    files(a, e, index);
     let declares: Vec<&Event> = e
         .events
         .iter()
@@ -88,6 +132,8 @@ pub fn run_identity(a: &mut Audit, e: &Evidence) {
             Code::PlanMismatch,
             Code::NonceMismatch,
             Code::EventInconsistent,
+            Code::EvidenceExtra,
+            Code::WrongRun,
         ],
     );
 }
@@ -108,7 +154,7 @@ fn nonce_bytes(text: &str) -> Option<[u8; 32]> {
 }
 
 /// The revealed nonce of the run.
-fn nonce(e: &Evidence) -> Option<[u8; 32]> {
+pub fn nonce(e: &Evidence) -> Option<[u8; 32]> {
     e.events.iter().find_map(|l| match &l.event {
         Event::Declare { nonce, .. } => nonce_bytes(nonce),
         _ => None,
@@ -141,7 +187,7 @@ pub fn suite(a: &mut Audit, e: &Evidence) {
         );
     }
     if let Some(want) = shipped::digest(&pin.name)
-        && want != pin.digest
+        && want.suite != pin.digest
     {
         a.findings.push(
             Finding::new(
@@ -149,8 +195,30 @@ pub fn suite(a: &mut Audit, e: &Evidence) {
                 &pin.name,
                 "the shipped suite of this name has another digest",
             )
-            .values(want, pin.digest),
+            .values(want.suite, pin.digest),
         );
+    }
+    // Whoever withholds the cases must not get away with other ones, or fewer,
+    // under a familiar digest.
+    if let Some(want) = shipped::digest(&pin.name)
+        && want.suite == pin.digest
+    {
+        let found = [
+            ("suite/suite.toml", want.toml, toml.1),
+            ("suite/cases.jsonl", want.dataset, pin.dataset),
+            ("suite/scorer.toml", want.scorer, pin.scorer),
+            ("case ids", want.case_ids, shipped::case_ids(&pin.case_ids)),
+        ];
+        for (what, want, found) in found.into_iter().filter(|(_, w, f)| w != f) {
+            a.findings.push(
+                Finding::new(
+                    Code::SuiteNotAsShipped,
+                    what,
+                    "the shipped suite of this name has another digest",
+                )
+                .values(want, found),
+            );
+        }
     }
     const CODES: &[Code] = &[Code::SuiteMismatch, Code::SuiteNotAsShipped];
     if let Some(cases) = e.cases {
@@ -235,101 +303,111 @@ pub fn weights(a: &mut Audit, e: &Evidence) {
                 "it names another boot than the facts of its node",
             );
         }
+        times(a, e, &file, report);
+        changes(a, e, replica, &file, report);
     }
+    refusal(a, e);
     a.close(
         "weights",
-        &[Code::ManifestMismatch, Code::ReplicaReportMismatch],
+        &[
+            Code::ManifestMismatch,
+            Code::ReplicaReportMismatch,
+            Code::TaintNotReproduced,
+            Code::EventInconsistent,
+        ],
     );
 }
 
-/// Attempts against the plan; bodies against plan, case and nonce.
-pub fn requests(a: &mut Audit, e: &Evidence) {
-    let mut seen = BTreeSet::new();
-    let order: Vec<(&str, u32)> = declared(&e.plan, &e.traces)
-        .iter()
-        .map(|d| (d.case, d.rep))
-        .collect();
-    for t in &e.traces.requests {
-        let subject = format!("attempt {}", t.req);
-        if !seen.insert((t.case.as_str(), t.rep, t.attempt, t.warmup)) {
-            a.add(
-                Code::EventInconsistent,
-                &subject,
-                "the same attempt stands twice in the log",
-            );
-        }
-        if t.warmup != (t.case == WARMUP) || t.attempt != 0 {
-            a.add(
-                Code::EventInconsistent,
-                &subject,
-                "warm-ups and retries must be declared",
-            );
-        }
-        if t.warmup {
-            continue;
-        }
-        let position = order.iter().position(|k| *k == (t.case.as_str(), t.rep));
-        match position {
-            None => a.add(
-                Code::EventInconsistent,
-                &subject,
-                "the plan declares no such case",
-            ),
-            Some(i) if e.plan.endpoint_of(i).name != t.endpoint => {
-                a.add(
-                    Code::RequestNotAsPlanned,
-                    &subject,
-                    "it went to another endpoint than planned",
-                );
-            }
-            Some(_) => {}
-        }
-    }
-    let missing = a
-        .absent("suite/cases.jsonl")
-        .or_else(|| a.absent("responses.jsonl"));
-    if let Some((required, why)) = missing {
-        return a.skip("requests", required, &why);
-    }
-    let (Some(suite), Some(responses), Some(nonce)) = (&e.suite, &e.responses, nonce(e)) else {
-        return a.skip("requests", true, "cases, answers or nonce are not here");
+/// Slack for comparing wall clocks with the run's own, in nanoseconds: they are
+/// written to the millisecond, and a clock may be set while a run goes on.
+const CLOCK_SLACK_NS: i128 = 2_000_000_000;
+
+/// The rehash lies between the declaration and the launch, the second look in
+/// collect: a report from before the run is about other hours.
+fn times(a: &mut Audit, e: &Evidence, file: &str, report: &ReplicaReport) {
+    let Ok(epoch) = e.header.epoch.parse::<jiff::Timestamp>() else {
+        return;
     };
-    for t in e.traces.requests.iter().filter(|t| t.send.is_some()) {
-        let subject = format!("attempt {}", t.req);
-        let key = AttemptKey {
-            case: t.case.clone(),
-            rep: t.rep,
-            attempt: t.attempt,
-        };
-        let Some(response) = responses.get(&t.req) else {
-            // A run that was killed outright never saw these answers end.
-            if t.end.is_none() {
-                continue;
-            }
+    let entered = |want: State| {
+        e.events
+            .iter()
+            .find(|l| matches!(l.event, Event::State { state } if state == want))
+            .map(|l| i128::from(l.t))
+    };
+    let last = e.events.iter().map(|l| l.t).max().map_or(0, i128::from);
+    let rehash = (
+        entered(State::Verify).unwrap_or(0),
+        entered(State::Launch)
+            .or_else(|| entered(State::Collect))
+            .unwrap_or(last),
+    );
+    let second = (
+        entered(State::Collect).unwrap_or(0),
+        entered(State::Teardown).unwrap_or(last),
+    );
+    let mut stamps = vec![(&report.started, rehash), (&report.finished, rehash)];
+    if let Some(after) = &report.after {
+        stamps.push((&after.finished, second));
+    }
+    for (text, (from, to)) in stamps {
+        let since = |t: jiff::Timestamp| t.as_nanosecond() - epoch.as_nanosecond();
+        let inside = text.parse().is_ok_and(|t| {
+            let t = since(t);
+            from - CLOCK_SLACK_NS <= t && t <= to + CLOCK_SLACK_NS
+        });
+        if !inside {
             a.add(
-                Code::ResponseMissing,
-                &subject,
-                "it was sent and has no line in responses.jsonl",
-            );
-            continue;
-        };
-        let body = suite.body(&e.plan.requests, &nonce, &key);
-        if body.is_none_or(|b| !response.check_body(t, &b)) {
-            a.add(
-                Code::RequestNotAsPlanned,
-                &subject,
-                "plan, case and nonce give another request body",
+                Code::ReplicaReportMismatch,
+                file,
+                format!("{text} is not a time of its state in this run"),
             );
         }
     }
-    a.close(
-        "requests",
-        &[
-            Code::RequestNotAsPlanned,
-            Code::EventInconsistent,
-            Code::ResponseMissing,
-        ],
+}
+
+/// A refusal because of the weights has a replica that is not verified, or two
+/// names for one.
+fn refusal(a: &mut Audit, e: &Evidence) {
+    let refused = e.events.iter().find(
+        |l| matches!(&l.event, Event::Refusal { cause, .. } if cause == "weights-not-verified"),
     );
+    let Some(line) = refused else { return };
+    let all_good = e.plan.checkpoints.iter().all(|c| {
+        let reports: Vec<&ReplicaReport> = e
+            .plan
+            .replicas
+            .iter()
+            .filter_map(|r| e.replicas.get(&(r.name.clone(), c.role.clone())))
+            .collect();
+        let verified = |r: &&ReplicaReport| {
+            let manifest = e.manifests.get(&c.role);
+            manifest.is_some_and(|m| derive_integrity(m, r) == Integrity::Verified)
+        };
+        reports.iter().filter(|r| verified(r)).count() == e.plan.replicas.len()
+            && agree(&reports).replicas == e.plan.replicas.len()
+    });
+    if all_good {
+        a.add(
+            Code::EventInconsistent,
+            &format!("events.jsonl event {}", line.seq),
+            "it refuses weights that every report calls verified",
+        );
+    }
+}
+
+/// What a second look found changed is a taint of the run, so the log has it.
+fn changes(a: &mut Audit, e: &Evidence, replica: &str, file: &str, report: &ReplicaReport) {
+    for c in report.after.iter().flat_map(|after| &after.changed) {
+        let want = format!("{replica}/{}: {}", c.path, c.what);
+        let noted = |ev: &Event| matches!(ev, Event::Taint { detail, reqs, .. } if *detail == want && reqs.is_empty());
+        if !e.events.iter().any(|l| noted(&l.event)) {
+            a.add(
+                Code::TaintNotReproduced,
+                file,
+                format!("{want}: the log has no such taint"),
+            );
+        }
+    }
 }
 
 /// Answers against the digests in the event log.
@@ -343,6 +421,10 @@ pub fn responses(a: &mut Audit, e: &Evidence) {
     for (req, response) in responses {
         let subject = format!("attempt {req}");
         match e.traces.requests.get(*req as usize) {
+            // Answers reach the disk at once, events in batches: a killed run
+            // may have an answer whose events were lost. It is in no figure.
+            None if life::killed(e) => {}
+            Some(trace) if trace.end.is_none() && life::killed(e) => {}
             None => a.add(
                 Code::ResponseMissing,
                 &subject,
@@ -361,75 +443,27 @@ pub fn responses(a: &mut Audit, e: &Evidence) {
     );
 }
 
-/// Grade lines are complete, and the frozen scorer gives the same grades again.
-pub fn grades(a: &mut Audit, e: &Evidence, grader: Grader) {
-    const CODES: &[Code] = &[Code::GradeMissing, Code::GradeNotReproduced];
-    let attempts = declared(&e.plan, &e.traces);
-    let want: Vec<(&str, u32)> = attempts.iter().map(|d| (d.case, d.rep)).collect();
-    let have: Vec<(&str, u32)> = e.grades.iter().map(|g| (g.case.as_str(), g.rep)).collect();
-    for key in want
-        .iter()
-        .filter(|k| have.iter().filter(|h| h == k).count() != 1)
-    {
-        a.add(
-            Code::GradeMissing,
-            &format!("{} repetition {}", key.0, key.1),
-            "it needs exactly one line in grades.jsonl",
+/// The commitment that a reader was handed before the run, against the run's.
+pub fn commitment(a: &mut Audit, e: &Evidence, wanted: Sha256Digest) {
+    let keyid = e.events.iter().find_map(|l| match &l.event {
+        Event::Declare { keyid, .. } => Some(keyid.as_str()),
+        _ => None,
+    });
+    let found = run_commitment(
+        e.plan_digest,
+        e.header.nonce_hash,
+        e.plan.suite.dataset,
+        keyid.unwrap_or_default(),
+    );
+    if found != wanted {
+        a.findings.push(
+            Finding::new(
+                Code::CommitmentMismatch,
+                "events.jsonl",
+                "this is not the run that was announced to you",
+            )
+            .values(wanted, found),
         );
     }
-    if have.iter().any(|k| !want.contains(k)) {
-        a.add(
-            Code::GradeMissing,
-            "grades.jsonl",
-            "it grades a case that was not declared",
-        );
-    }
-    let missing = a
-        .absent("suite/cases.jsonl")
-        .or_else(|| a.absent("responses.jsonl"));
-    if let Some((required, why)) = missing {
-        a.grades = format!("not recomputed ({why})");
-        return a.skip("grades", required, &why);
-    }
-    let (Some(suite), Some(responses)) = (&e.suite, &e.responses) else {
-        a.grades = "not recomputed (cases or answers are not here)".into();
-        return a.skip("grades", true, "cases or answers are not here");
-    };
-    let (items, slots) = items(suite, &attempts, responses);
-    let results = match grader(&e.scorer, &items) {
-        Ok(results) => results,
-        Err(why) => {
-            a.grades = format!("not recomputed ({why})");
-            return a.skip("grades", true, &why);
-        }
-    };
-    if let Some(dead) = results.iter().find(|r| !r.performed) {
-        // Limits of time depend on the machine, so a grade that a dead child
-        // left behind proves nothing either way.
-        let why = format!("the scorer did not survive case {}", dead.key);
-        a.grades = format!("not recomputed ({why})");
-        return a.skip("grades", true, &why);
-    }
-    for line in lines(&attempts, &slots, &results, responses) {
-        let stated = e
-            .grades
-            .iter()
-            .find(|g| g.case == line.case && g.rep == line.rep);
-        let Some(stated) = stated else { continue };
-        if *stated != line {
-            let show = |g: &crate::bundle::files::GradeLine| {
-                serde_json::to_string(&(&g.grade, &g.flags)).unwrap_or_default()
-            };
-            a.findings.push(
-                Finding::new(
-                    Code::GradeNotReproduced,
-                    format!("{} repetition {}", line.case, line.rep),
-                    "the frozen scorer gives another grade",
-                )
-                .values(show(&line), show(stated)),
-            );
-        }
-    }
-    a.grades = "recomputed".into();
-    a.close("grades", CODES);
+    a.close("commitment", &[Code::CommitmentMismatch]);
 }

@@ -6,7 +6,10 @@
 
 mod compare;
 mod evidence;
+mod grades;
+mod life;
 pub mod report;
+mod requests;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,6 +23,7 @@ use crate::digest::Sha256Digest;
 use crate::envelope;
 use crate::finding::{Check, Finding, Outcome, Severity, all_good};
 use crate::keys::PublicKey;
+use crate::record::subjects::INDEX_SUBJECT;
 use crate::record::{PREDICATE_TYPE, RecordStatement, RunRecord, Stated, derive};
 use crate::schema;
 use crate::scorer::{GradeItem, GradeResult};
@@ -34,6 +38,8 @@ pub struct Reader<'a> {
     pub trusted: &'a [PublicKey],
     /// How to run a scorer.
     pub grader: Grader<'a>,
+    /// The commitment that the operator handed over before the run, if any.
+    pub commitment: Option<Sha256Digest>,
 }
 
 /// What an audit comes to.
@@ -101,22 +107,37 @@ impl AuditReport {
 pub fn audit(path: &str, raw: &RawBundle, reader: &Reader) -> AuditReport {
     let mut a = Audit::default();
     a.findings.extend(raw.findings.iter().cloned());
-    a.close("bundle-files", &[Code::EvidenceFileType]);
+    a.close(
+        "bundle-files",
+        &[
+            Code::EvidenceFileType,
+            Code::EvidenceExtra,
+            Code::EvidenceMalformed,
+        ],
+    );
     let statement = a.record(raw, reader);
     let index = a.index(raw, statement.as_ref());
     let evidence = a.evidence(raw);
     let mut derived = None;
     let mut figures = Vec::new();
     if let Some(e) = &evidence {
-        evidence::run_identity(&mut a, e);
+        evidence::run_identity(&mut a, e, index.as_ref());
+        if let Some(wanted) = reader.commitment {
+            evidence::commitment(&mut a, e, wanted);
+        }
+        life::run_life(&mut a, e);
         evidence::suite(&mut a, e);
         evidence::weights(&mut a, e);
-        evidence::requests(&mut a, e);
+        requests::requests(&mut a, e);
         evidence::responses(&mut a, e);
-        evidence::grades(&mut a, e, reader.grader);
+        grades::grades(&mut a, e, reader.grader);
     } else {
+        if reader.commitment.is_some() {
+            a.skip("commitment", true, "the evidence could not be parsed");
+        }
         for name in [
             "run-identity",
+            "run-life",
             "suite",
             "weights",
             "requests",
@@ -138,7 +159,7 @@ pub fn audit(path: &str, raw: &RawBundle, reader: &Reader) -> AuditReport {
             a.findings.extend(compare::record(s, &record, index_digest));
             a.findings.extend(compare::signer_of_log(s, e));
             a.close("record", compare::CODES);
-            figures = compare::figures(&s.predicate, &record);
+            figures = compare::figures(&s.predicate, &record, a.grades == "recomputed");
             derived = Some(Box::new(record));
         }
         (Some(s), _, _) => {
@@ -260,6 +281,11 @@ impl Audit {
         let mut named = Vec::new();
         for signer in &statement.predicate.provenance.signers {
             match PublicKey::from_pem(&signer.public_key) {
+                Ok(key) if key.to_pem() != signer.public_key => self.add(
+                    Code::SignerUnexpected,
+                    RECORD_FILE,
+                    "a public key in the payload is not in its one text form",
+                ),
                 Ok(key) => named.push((signer.keyid.clone(), key)),
                 Err(e) => self.add(Code::SignerUnexpected, RECORD_FILE, e.to_string()),
             }
@@ -351,7 +377,7 @@ impl Audit {
         };
         if let Some(s) = statement {
             let found = Sha256Digest::of(bytes);
-            let want = s.subject.iter().find(|s| s.name == "evidence/index.json");
+            let want = s.subject.iter().find(|s| s.name == INDEX_SUBJECT);
             if want.is_none_or(|w| w.digest.sha256 != found) {
                 let text = want.map_or("nothing".into(), |w| w.digest.sha256.hex());
                 self.findings.push(

@@ -235,9 +235,14 @@ fn verdict(report: &AuditReport) -> String {
         report.signers.join(", ")
     };
     match report.verdict {
-        Verdict::Verified => format!(
+        Verdict::Verified if report.grades == "recomputed" => format!(
             "VERIFIED: the record follows from its evidence and is signed by {signers}, whom you trust.\n\
              This proves the arithmetic and the grading, not that the events happened as written."
+        ),
+        Verdict::Verified => format!(
+            "VERIFIED as far as it is open, grades: {}. Signed by {signers}, whom you trust.\n\
+             This proves the arithmetic, not the grades, and not that the events happened as written.",
+            report.grades
         ),
         Verdict::SelfConsistent => format!(
             "SELF-CONSISTENT, signer not established: the record follows from its evidence, and\n\

@@ -3,7 +3,7 @@
 //! Parsing is strict and total: what cannot be parsed becomes a finding, and the
 //! derivation does not start. Withheld parts are `None`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -13,6 +13,7 @@ use super::files::{
     NodeFile, TELEMETRY_FORMAT, TelemetryLine,
 };
 use super::index::Files;
+pub use super::names::{file_names, node_names, replica_file};
 use crate::codes::Code;
 use crate::digest::Sha256Digest;
 use crate::event::{self, Event, EventLine, Header};
@@ -65,14 +66,16 @@ pub struct Evidence {
     pub grades: Vec<GradeLine>,
     /// Telemetry samples.
     pub telemetry: Vec<TelemetryLine>,
+    /// Engine logs that are there, by path.
+    pub logs: BTreeSet<String>,
+    /// Files that no bundle of this plan has.
+    pub strangers: Vec<String>,
 }
 
-/// File name of a replica's report for a checkpoint role.
-pub fn replica_file(replica: &str, role: &str) -> String {
-    match role {
-        "target" => format!("replicas/{replica}.json"),
-        other => format!("replicas/{replica}.{other}.json"),
-    }
+/// RFC 3339 in UTC, written in the one way that our clock writes it.
+fn is_utc(text: &str) -> bool {
+    text.parse::<jiff::Timestamp>()
+        .is_ok_and(|t| t.to_string() == text)
 }
 
 /// Canonical JSON and a newline: the byte form of our JSON evidence files.
@@ -266,7 +269,6 @@ impl<'a> Parser<'a> {
         Some(Evidence {
             plan_digest: Sha256Digest::of(plan_bytes),
             header,
-            plan,
             suite_toml,
             suite_toml_bytes,
             suite,
@@ -282,6 +284,9 @@ impl<'a> Parser<'a> {
             responses,
             grades,
             telemetry,
+            logs: self.logs(&plan),
+            strangers: self.strangers(&plan),
+            plan,
         })
     }
 
@@ -296,12 +301,12 @@ impl<'a> Parser<'a> {
         let mut first = lines.next().unwrap_or_default().to_vec();
         first.push(b'\n');
         let header: Header = match json::from_slice::<Header>(&first) {
-            Ok(h) if json_bytes(&h) == first && h.format == event::FORMAT => h,
+            Ok(h) if json_bytes(&h) == first && h.format == event::FORMAT && is_utc(&h.epoch) => h,
             _ => {
                 self.bad(
                     Code::EventMalformed,
                     NAME,
-                    "its first line is not a header in canonical form",
+                    "its first line is not a header in canonical form with an epoch in UTC",
                 );
                 return None;
             }
@@ -447,6 +452,23 @@ impl<'a> Parser<'a> {
         out
     }
 
+    fn logs(&self, plan: &RunPlan) -> BTreeSet<String> {
+        plan.replicas
+            .iter()
+            .map(|r| format!("engine/{}.log", r.name))
+            .filter(|name| self.optional(name).is_some())
+            .collect()
+    }
+
+    fn strangers(&self, plan: &RunPlan) -> Vec<String> {
+        let known = file_names(plan);
+        self.files
+            .keys()
+            .map(RelPath::to_string)
+            .filter(|name| !known.contains(name))
+            .collect()
+    }
+
     fn responses(&mut self, bytes: &[u8], header: &Header) -> Option<BTreeMap<u32, Response>> {
         const NAME: &str = "responses.jsonl";
         let lines: Vec<Response> = self.lines(NAME, response::FORMAT, header, bytes)?;
@@ -463,9 +485,4 @@ impl<'a> Parser<'a> {
         }
         Some(out)
     }
-}
-
-/// Aliases of the machines of a plan.
-pub fn node_names(plan: &RunPlan) -> std::collections::BTreeSet<String> {
-    plan.replicas.iter().map(|r| r.node.clone()).collect()
 }

@@ -3,6 +3,7 @@
 pub mod evidence;
 pub mod files;
 pub mod index;
+pub mod names;
 pub mod read;
 
 pub use evidence::Evidence;

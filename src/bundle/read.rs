@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 
 use walkdir::WalkDir;
 
+use super::evidence::json_bytes;
 use super::index::{Files, INDEX_FILE, PRIVATE_DIR, RECORD_FILE, SALTS_FILE, Salts};
 use crate::codes::Code;
 use crate::finding::Finding;
 use crate::json;
-use crate::relpath::RelPath;
+use crate::relpath::{self, RelPath};
 
 /// Largest evidence file that is read.
 pub const MAX_FILE: u64 = 4 << 30;
@@ -64,8 +65,16 @@ pub fn read(dir: &Path) -> Result<RawBundle, ReadError> {
         }
         let rel = entry.path().strip_prefix(&root).unwrap_or(entry.path());
         let name = std::os::unix::ffi::OsStrExt::as_bytes(rel.as_os_str());
-        let Ok(path) = RelPath::from_bytes(name) else {
-            continue;
+        let path = match RelPath::from_bytes(name) {
+            Ok(path) => path,
+            Err(e) => {
+                out.findings.push(Finding::new(
+                    Code::EvidenceExtra,
+                    relpath::escape(name),
+                    e.to_string(),
+                ));
+                continue;
+            }
         };
         if !entry.file_type().is_file() {
             out.findings.push(Finding::new(
@@ -84,13 +93,30 @@ pub fn read(dir: &Path) -> Result<RawBundle, ReadError> {
         match text.as_str() {
             RECORD_FILE => out.record = Some(bytes),
             INDEX_FILE => out.index = Some(bytes),
-            SALTS_FILE => out.salts = json::from_slice(&bytes).unwrap_or_default(),
+            SALTS_FILE => match salts(&bytes) {
+                Some(salts) => out.salts = salts,
+                None => out.findings.push(Finding::new(
+                    Code::EvidenceMalformed,
+                    SALTS_FILE,
+                    "it is not a canonical object of salts, 64 lower-case hex digits each",
+                )),
+            },
             _ => {
                 out.files.insert(path, bytes);
             }
         }
     }
     Ok(out)
+}
+
+/// The salts, when they are in their one byte form.
+fn salts(bytes: &[u8]) -> Option<Salts> {
+    let salts: Salts = json::from_slice(bytes).ok()?;
+    let well_formed = |s: &String| {
+        let mut salt = [0u8; 32];
+        hex::decode_to_slice(s, &mut salt).is_ok() && hex::encode(salt) == *s
+    };
+    (json_bytes(&salts) == bytes && salts.values().all(well_formed)).then_some(salts)
 }
 
 fn read_file(path: &Path) -> io::Result<Vec<u8>> {

@@ -6,6 +6,7 @@ use anyhow::Context;
 use runseal::audit::report::{Style, human};
 use runseal::audit::{AuditReport, Reader, Verdict, audit};
 use runseal::bundle::read::read;
+use runseal::digest::Sha256Digest;
 use runseal::keys::{PublicKey, load_public};
 use runseal::record::limitations::Lang;
 use runseal::scorer::child::{ChildLimits, SUBCOMMAND, grade_in_child};
@@ -25,6 +26,9 @@ pub struct Args {
     /// Also require that the run ended this way: completed, failed, aborted, refused
     #[arg(long, value_name = "STATUS")]
     require_status: Option<String>,
+    /// The commitment that you were handed before the run; it must be this record's
+    #[arg(long, value_name = "HEX")]
+    commitment: Option<Sha256Digest>,
     /// Show every check and every limitation
     #[arg(long)]
     full: bool,
@@ -60,42 +64,117 @@ pub fn run(args: Args) -> anyhow::Result<Answer> {
         .iter()
         .map(|p| load_public(p))
         .collect::<Result<_, _>>()?;
+    if args.commitment.is_some() && args.paths.len() > 1 {
+        anyhow::bail!("a commitment belongs to one run (hint: give one path with --commitment)");
+    }
     let exe = std::env::current_exe().context("could not find this program to run the scorer")?;
-    let mut passed = true;
+    let style = Style {
+        lang: args.lang,
+        full: args.full,
+    };
+    let mut tally = Tally::default();
     for path in &args.paths {
-        let report = audit_path(path, &trusted, &exe)?;
+        let report = match audit_path(path, &trusted, args.commitment, &exe) {
+            Ok(report) => report,
+            // The others are still worth looking at.
+            Err(e) if args.paths.len() > 1 => {
+                output::complain(&format!("error: {e:#}"));
+                tally.unread += 1;
+                continue;
+            }
+            Err(e) => return Err(e),
+        };
         let status = report.derived.as_ref().map(|r| r.run.status.name());
-        let status_ok = args
-            .require_status
-            .as_deref()
-            .is_none_or(|want| status == Some(want));
-        passed &= report.verdict == Verdict::Verified && status_ok;
+        let wanted = args.require_status.as_deref();
+        let status_ok = wanted.is_none_or(|want| status == Some(want));
+        tally.count(&report, status_ok);
         match args.format {
             Format::Json => output::print_json(&report)?,
-            Format::Human => {
-                let style = Style {
-                    lang: args.lang,
-                    full: args.full,
-                };
-                output::print(&output::plain(&human(&report, style)))?;
-                if !status_ok {
-                    output::print(&format!(
-                        "REQUIRED STATUS NOT MET: the run is {}, not {}.\n",
-                        status.unwrap_or("unknown"),
-                        args.require_status.as_deref().unwrap_or_default()
-                    ))?;
+            Format::Human => output::print(&output::plain(&human(&report, style)))?,
+        }
+        if !status_ok {
+            let text = format!(
+                "REQUIRED STATUS NOT MET: the run is {}, not {}.\n",
+                status.unwrap_or("unknown"),
+                wanted.unwrap_or_default()
+            );
+            match args.format {
+                Format::Human => output::print(&text)?,
+                // Stdout is one object per record and nothing else.
+                Format::Json => {
+                    output::complain(&format!("{}: {}", path.display(), text.trim_end()));
                 }
             }
         }
+        if args.paths.len() > 1 && args.format == Format::Human {
+            output::print("\n")?;
+        }
     }
-    Ok(if passed {
-        Answer::Passed
-    } else {
-        Answer::Findings
-    })
+    if args.paths.len() > 1 {
+        match args.format {
+            Format::Human => output::print(&format!("{}\n", tally.line()))?,
+            Format::Json => output::complain(&tally.line()),
+        }
+    }
+    if tally.unread > 0 {
+        anyhow::bail!("{} could not be read", output::count(tally.unread, "path"));
+    }
+    Ok(
+        if tally.verified == args.paths.len() && tally.other_status == 0 {
+            Answer::Passed
+        } else {
+            Answer::Findings
+        },
+    )
 }
 
-fn audit_path(path: &Path, trusted: &[PublicKey], exe: &Path) -> anyhow::Result<AuditReport> {
+/// What became of several records.
+#[derive(Default)]
+struct Tally {
+    verified: usize,
+    self_consistent: usize,
+    not_verified: usize,
+    other_status: usize,
+    unread: usize,
+}
+
+impl Tally {
+    fn count(&mut self, report: &AuditReport, status_ok: bool) {
+        match report.verdict {
+            Verdict::Verified => self.verified += 1,
+            Verdict::SelfConsistent => self.self_consistent += 1,
+            Verdict::NotVerified => self.not_verified += 1,
+        }
+        self.other_status += usize::from(!status_ok);
+    }
+
+    fn line(&self) -> String {
+        let all = self.verified + self.self_consistent + self.not_verified + self.unread;
+        let mut line = format!(
+            "{}: {} verified, {} self-consistent with a signer not trusted, {} not verified",
+            output::count(all, "record"),
+            self.verified,
+            self.self_consistent,
+            self.not_verified
+        );
+        for (n, what) in [
+            (self.other_status, "without the required status"),
+            (self.unread, "not readable"),
+        ] {
+            if n > 0 {
+                line.push_str(&format!(", {n} {what}"));
+            }
+        }
+        line
+    }
+}
+
+fn audit_path(
+    path: &Path,
+    trusted: &[PublicKey],
+    commitment: Option<Sha256Digest>,
+    exe: &Path,
+) -> anyhow::Result<AuditReport> {
     let raw = read(path)?;
     let grader = |scorer: &[u8], items: &[GradeItem]| -> Result<Vec<GradeResult>, String> {
         grade_in_child(exe, &[SUBCOMMAND], scorer, items, &ChildLimits::default())
@@ -104,6 +183,7 @@ fn audit_path(path: &Path, trusted: &[PublicKey], exe: &Path) -> anyhow::Result<
     let reader = Reader {
         trusted,
         grader: &grader,
+        commitment,
     };
     Ok(audit(&path.display().to_string(), &raw, &reader))
 }

@@ -1,8 +1,8 @@
 //! Attribution: is it known which weights and which program gave an answer?
 //!
 //! `verified` needs all of: every rank of the endpoint loaded weights that were
-//! verified before the run and unchanged after it; the running executable,
-//! arguments and environment equal the plan; the request went to the endpoint
+//! verified before the run and unchanged after it, on a machine that did not
+//! reboot; the running executable, arguments and environment equal the plan; the request went to the endpoint
 //! that this run launched for it; the ranks lived throughout; no taint touches
 //! the request. The first rule that does not hold is the reason. All inputs are
 //! the operator's word unless a node signed its own report, so the witness is
@@ -56,6 +56,9 @@ fn rank_fault(evidence: &Evidence, replica: &str) -> Option<&'static str> {
             _ => return Some("weights-not-rechecked"),
         }
     }
+    if let Some(why) = reboot(evidence, replica) {
+        return Some(why);
+    }
     match (
         &evidence.plan.engine.executable,
         evidence.image.observed.get(replica),
@@ -72,6 +75,24 @@ fn rank_fault(evidence: &Evidence, replica: &str) -> Option<&'static str> {
         return Some("rank-did-not-live");
     }
     None
+}
+
+/// The machine of a replica must run the same boot after the run as before it:
+/// process ids and start times count from a boot.
+fn reboot(evidence: &Evidence, replica: &str) -> Option<&'static str> {
+    let node = evidence
+        .plan
+        .replicas
+        .iter()
+        .find(|r| r.name == replica)
+        .and_then(|r| evidence.nodes.get(&r.node));
+    let before = node.and_then(|n| n.before.boot_id.as_ref());
+    let after = node.and_then(|n| n.after.as_ref()?.boot_id.as_ref());
+    match (before, after) {
+        (Some(b), Some(a)) if a == b => None,
+        (Some(_), Some(_)) => Some("machine-rebooted"),
+        _ => Some("machine-not-rechecked"),
+    }
 }
 
 /// The observed arguments and environment equal the filled template.
@@ -114,7 +135,7 @@ fn lived(evidence: &Evidence, replica: &str) -> bool {
     };
     let exit =
         |l: &EventLine| matches!(&l.event, Event::RankExit { replica: r, .. } if r == replica);
-    let seq = |f: &dyn Fn(&EventLine) -> bool| evidence.events.iter().find(|l| f(l)).map(|l| l.seq);
+    let find = |f: &dyn Fn(&EventLine) -> bool| evidence.events.iter().find(|l| f(l));
     let ups = evidence.events.iter().filter(|l| up(l)).count();
     let last_end = evidence
         .events
@@ -122,8 +143,13 @@ fn lived(evidence: &Evidence, replica: &str) -> bool {
         .rev()
         .find(|l| matches!(l.event, Event::End { .. }))
         .map_or(0, |l| l.seq);
-    match (seq(&up), seq(&alive)) {
-        (Some(u), Some(a)) => ups == 1 && u < a && last_end < a && seq(&exit).is_none_or(|x| a < x),
+    match (find(&up), find(&alive)) {
+        (Some(u), Some(a)) => {
+            ups == 1
+                && u.seq < a.seq
+                && last_end < a.seq
+                && find(&exit).is_none_or(|x| a.seq < x.seq && a.t <= x.t)
+        }
         _ => false,
     }
 }
@@ -156,6 +182,9 @@ fn fault<'a>(
         Some(t) if t.transport() != Transport::NotAttempted => t,
         _ => return Some("not-attempted"),
     };
+    if trace.send.is_none() {
+        return Some("not-sent");
+    }
     let endpoint: Option<&EndpointPlan> = evidence
         .plan
         .endpoints

@@ -6,7 +6,7 @@ use crate::grading::Declared;
 use crate::trace::Transport;
 
 /// The order of states that a completed run goes through.
-const PATH: [State; 10] = [
+pub const PATH: [State; 10] = [
     State::Declare,
     State::Preflight,
     State::Verify,
@@ -21,7 +21,8 @@ const PATH: [State; 10] = [
 
 /// Derives the status. A refusal outweighs a signal, a signal a failure, and
 /// `completed` needs all of: every state entered once and in order, every
-/// declared case attempted, every rank ended by teardown only.
+/// declared case attempted and every attempt ended, every rank ended, and by
+/// teardown only.
 pub fn status(events: &[EventLine], declared: &[Declared]) -> Status {
     let find = |f: fn(&Event) -> Option<Status>| events.iter().find_map(|l| f(&l.event));
     let refusal = find(|e| match e {
@@ -78,6 +79,16 @@ pub fn status(events: &[EventLine], declared: &[Declared]) -> Status {
             ),
         );
     }
+    let open = declared
+        .iter()
+        .filter(|d| d.trace.is_some_and(|t| t.end.is_none()))
+        .count();
+    if open > 0 {
+        return failed(
+            "attempts-without-end",
+            format!("{open} attempts were never read to their end"),
+        );
+    }
     let died = events.iter().find_map(|l| match &l.event {
         Event::RankExit {
             replica,
@@ -90,6 +101,21 @@ pub fn status(events: &[EventLine], declared: &[Declared]) -> Status {
         return failed(
             "rank-died",
             format!("the engine of {replica} ended by itself"),
+        );
+    }
+    let ended = |name: &str| {
+        let exit =
+            |l: &EventLine| matches!(&l.event, Event::RankExit { replica, .. } if replica == name);
+        events.iter().any(exit)
+    };
+    let left = events.iter().find_map(|l| match &l.event {
+        Event::RankUp { replica, .. } if !ended(replica) => Some(replica),
+        _ => None,
+    });
+    if let Some(replica) = left {
+        return failed(
+            "rank-did-not-end",
+            format!("nothing says that the engine of {replica} ended"),
         );
     }
     Status::Completed

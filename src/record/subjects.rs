@@ -5,6 +5,9 @@ use crate::digest::Sha256Digest;
 use crate::plan::Pin;
 use crate::statement::Subject;
 
+/// Name of the subject that is the evidence index.
+pub const INDEX_SUBJECT: &str = "evidence/index.json";
+
 /// Subjects in their fixed order: checkpoints, executable (unless unpinned),
 /// dataset, suite, scorer, evidence index.
 pub fn subjects(record: &RunRecord, index: Sha256Digest) -> Vec<Subject> {
@@ -20,6 +23,6 @@ pub fn subjects(record: &RunRecord, index: Sha256Digest) -> Vec<Subject> {
     out.push(Subject::new("dataset", record.provenance.dataset));
     out.push(Subject::new("suite", record.provenance.suite));
     out.push(Subject::new("scorer", record.provenance.evaluator));
-    out.push(Subject::new("evidence/index.json", index));
+    out.push(Subject::new(INDEX_SUBJECT, index));
     out
 }

@@ -14,7 +14,7 @@
 //! [`ChildLimits::max_deaths`] such items the rest is not tried.
 
 use std::io::{self, BufRead, Read, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::mpsc;
@@ -242,6 +242,8 @@ impl Start<'_> {
             .args(self.hidden_args)
             .arg(self.limits.memory_bytes.to_string())
             .arg(self.limits.cpu_seconds.to_string())
+            // Its own group: a Ctrl-C at the terminal is the parent's to handle.
+            .process_group(0)
             .env_clear()
             .current_dir("/")
             .stdin(Stdio::piped())

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use runseal_runner::run::close::close;
 use runseal_runner::run::tool;
 
-use super::{Format, keys, own_path, print, verdict};
+use super::{Format, keys, own_path, verdict};
 
 /// Seal the bundle of a run that was killed, as aborted
 #[derive(clap::Args)]
@@ -27,10 +27,5 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let path = args.key.unwrap_or_else(|| keys::SECRET.into());
     let loaded = keys::load_or_make(Some(&path))?;
     let finished = close(&args.bundle, &loaded.key, tool(&exe)?, &exe)?;
-    if args.format == Format::Human {
-        print(&verdict::human(&finished, &loaded.public_path))?;
-    } else {
-        print(&verdict::json_line(&finished, &loaded.public_path))?;
-    }
-    Ok(verdict::exit_code(&finished.record, None))
+    verdict::deliver(&finished, &loaded.public_path, args.format, None)
 }

@@ -5,7 +5,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::bail;
 use runseal::durable;
-use runseal::keys::{SigningKey, load_secret, save_pair};
+use runseal::keys::{SigningKey, load_public, load_secret, save_pair};
+
+use super::complain;
 
 /// Default place of the secret key.
 pub const SECRET: &str = "keys/attest.key.pem";
@@ -41,6 +43,7 @@ pub fn load_or_make(named: Option<&Path>) -> anyhow::Result<Loaded> {
     refuse_tracked(secret)?;
     if secret.symlink_metadata().is_ok() {
         let key = load_secret(secret)?;
+        check_public(&key, secret, &public)?;
         return Ok(Loaded {
             key,
             public_path: public,
@@ -56,6 +59,27 @@ pub fn load_or_make(named: Option<&Path>) -> anyhow::Result<Loaded> {
         public_path: public,
         made: true,
     })
+}
+
+/// Readers are pointed at the public key's file, so it must belong to the secret.
+fn check_public(key: &SigningKey, secret: &Path, public: &Path) -> anyhow::Result<()> {
+    if public.symlink_metadata().is_err() {
+        complain(&format!(
+            "note: there is no public key {} (hint: openssl pkey -in {} -pubout -out {})",
+            public.display(),
+            secret.display(),
+            public.display()
+        ));
+        return Ok(());
+    }
+    if load_public(public)? != key.public() {
+        bail!(
+            "{} is not the public half of {} (hint: move it away, or name the right --key)",
+            public.display(),
+            secret.display()
+        );
+    }
+    Ok(())
 }
 
 /// Makes a pair of files; nothing is overwritten.
@@ -77,7 +101,11 @@ fn refuse_tracked(secret: &Path) -> anyhow::Result<()> {
     let Some(name) = secret.file_name() else {
         return Ok(());
     };
-    let tracked = Command::new("git")
+    // Variables of a surrounding git command would point at another checkout.
+    let asked = Command::new("git")
+        .env_remove("GIT_DIR")
+        .env_remove("GIT_WORK_TREE")
+        .env_remove("GIT_INDEX_FILE")
         .arg("-C")
         .arg(folder)
         .args(["ls-files", "--error-unmatch", "--"])
@@ -86,12 +114,24 @@ fn refuse_tracked(secret: &Path) -> anyhow::Result<()> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status();
-    // Without git, or outside a checkout, nothing is tracked.
-    if tracked.is_ok_and(|s| s.success()) {
-        bail!(
+    match asked.ok().and_then(|s| s.code()) {
+        Some(0) => bail!(
             "the secret key {} is tracked by git and may be public (hint: git rm --cached it, and make a new one)",
             secret.display()
-        );
+        ),
+        Some(1) => {}
+        // Outside a checkout there is nothing to ask; inside one, say so.
+        _ if in_checkout(folder) => complain(&format!(
+            "note: git could not be asked whether it tracks {}",
+            secret.display()
+        )),
+        _ => {}
     }
     Ok(())
+}
+
+fn in_checkout(folder: &Path) -> bool {
+    folder
+        .canonicalize()
+        .is_ok_and(|f| f.ancestors().any(|a| a.join(".git").exists()))
 }

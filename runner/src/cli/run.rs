@@ -1,13 +1,15 @@
 //! `attest run`: the main job.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use runseal_runner::plan_file::{Source, resolve};
+use runseal_runner::run::finish::check_scorer;
+use runseal_runner::run::lock::FolderLock;
 use runseal_runner::run::{Inputs, run as run_plan, tool};
 
-use super::{Format, complain, keys, own_path, print, verdict};
+use super::{Format, complain, keys, own_path, verdict};
 
 /// Rehash, serve, measure, grade, seal, audit
 #[derive(clap::Args)]
@@ -30,10 +32,15 @@ pub struct Args {
 
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    // Before anything is read or made: what another run is making now is not
+    // there yet, or half.
+    let _lock = FolderLock::take(Path::new("."))?;
     let source = Source::find(args.plan.as_deref());
     complain(&format!("using {}", source.describe()));
     let exe = own_path()?;
     let resolved = resolve(&source, &exe)?;
+    // A scorer that cannot be run at all is better known before the measurement.
+    check_scorer(&exe, &resolved.suite_files.scorer)?;
     let tool = tool(&exe)?;
     let loaded = keys::load_or_make(args.key.as_deref())?;
     if loaded.made {
@@ -57,18 +64,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         .build()
         .context("could not start the async runtime")?;
     let finished = runtime.block_on(run_plan(inputs));
-    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
-    let finished = finished?;
-    if args.format == Format::Human {
-        print(&verdict::human(&finished, &loaded.public_path))?;
-    } else {
-        print(&verdict::json_line(&finished, &loaded.public_path))?;
-    }
-    if !verdict::consistent(&finished) {
-        bail!(
-            "the bundle does not pass its own audit; see the report above and {}",
-            finished.bundle.display()
-        );
-    }
-    Ok(verdict::exit_code(&finished.record, args.require_pass))
+    // A rehash that a signal left behind must not keep the program here.
+    runtime.shutdown_background();
+    verdict::deliver(
+        &finished?,
+        &loaded.public_path,
+        args.format,
+        args.require_pass,
+    )
 }

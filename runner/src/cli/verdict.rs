@@ -3,13 +3,17 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use runseal::audit::Verdict;
 use runseal::audit::report::{Style, human as audit_text};
 use runseal::bundle::index::RECORD_FILE;
+use runseal::codes::Code;
 use runseal::record::limitations::Lang;
 use runseal::record::{RunRecord, Status};
 use runseal_runner::run::Finished;
 use serde_json::json;
+
+use super::{Format, complain, print};
 
 /// A share of cases, numerator and denominator.
 pub type Ratio = (u64, u64);
@@ -48,33 +52,74 @@ pub fn ratio(text: &str) -> Result<Ratio, String> {
     }
 }
 
-/// The run's own audit can establish consistency, never the signer.
-pub fn consistent(finished: &Finished) -> bool {
-    finished.audit.verdict != Verdict::NotVerified
+/// Prints the result and turns it into the exit code.
+pub fn deliver(
+    finished: &Finished,
+    public_key: &Path,
+    format: Format,
+    required: Option<Ratio>,
+) -> anyhow::Result<ExitCode> {
+    let text = match format {
+        Format::Human => human(finished, public_key, required),
+        Format::Json => json_line(finished, public_key),
+    };
+    print(&text).with_context(|| {
+        format!(
+            "the result could not be printed; the sealed bundle is {}",
+            finished.bundle.display()
+        )
+    })?;
+    // The run's own audit can establish consistency, never the signer.
+    if finished.audit.verdict == Verdict::NotVerified {
+        complain(&format!(
+            "error: the bundle does not pass its own audit (hint: verify record {} --full)",
+            finished.bundle.display()
+        ));
+        return Ok(ExitCode::from(1));
+    }
+    if let Some((num, den)) = required
+        && !enough(&finished.record, (num, den))
+    {
+        let g = &finished.record.grades;
+        complain(&format!(
+            "required: {num}/{den} of the cases must pass; {} of {} did",
+            g.pass, g.declared
+        ));
+    }
+    Ok(exit_code(&finished.record, required))
 }
 
 /// Completed, untainted, every declared case attempted; and the share of passes
 /// when one is required.
-pub fn exit_code(record: &RunRecord, required: Option<Ratio>) -> ExitCode {
+fn exit_code(record: &RunRecord, required: Option<Ratio>) -> ExitCode {
     let clean = record.run.status == Status::Completed
         && record.run.taints.is_empty()
         && record.transport.not_attempted == 0;
-    let enough = required.is_none_or(|(num, den)| {
-        u128::from(record.grades.pass) * u128::from(den)
-            >= u128::from(num) * u128::from(record.grades.declared)
-    });
+    let enough = required.is_none_or(|r| enough(record, r));
     ExitCode::from(u8::from(!(clean && enough)))
 }
 
+/// Compares exactly: no figure is rounded on the way.
+fn enough(record: &RunRecord, (num, den): Ratio) -> bool {
+    u128::from(record.grades.pass) * u128::from(den)
+        >= u128::from(num) * u128::from(record.grades.declared)
+}
+
 /// One screen.
-pub fn human(finished: &Finished, public_key: &Path) -> String {
+fn human(finished: &Finished, public_key: &Path, required: Option<Ratio>) -> String {
     let style = Style {
         lang: Lang::En,
         full: false,
     };
+    // A run that trusts nobody has not failed by that: who signed is for readers
+    // to say, so the question is left out of this screen.
+    let mut shown = finished.audit.clone();
+    shown.checks.retain(|c| c.name != "signer-trusted");
+    shown.findings.retain(|f| f.code != Code::SignerNotTrusted);
     format!(
-        "{}\nbundle       {}\npublic key   {}\ncheck it     verify record {} --trusted-key {}\n",
-        audit_text(&finished.audit, style),
+        "{}\nresult       {}\nbundle       {}\npublic key   {}\ncheck it     verify record {} --trusted-key {}\n",
+        audit_text(&shown, style),
+        result(&finished.record, required),
         finished.bundle.display(),
         public_key.display(),
         finished.bundle.display(),
@@ -82,8 +127,35 @@ pub fn human(finished: &Finished, public_key: &Path) -> String {
     )
 }
 
+/// What the exit code rests on, in one line.
+fn result(record: &RunRecord, required: Option<Ratio>) -> String {
+    let status = match &record.run.status {
+        Status::Completed => "completed".to_owned(),
+        Status::Failed { state, cause, .. } => format!("failed in {state}: {cause}"),
+        Status::Aborted { cause } => format!("aborted: {cause}"),
+        Status::Refused { cause, .. } => format!("refused: {cause}"),
+    };
+    let taints = match record.run.taints.len() {
+        0 => "untainted".to_owned(),
+        n => format!("TAINTED ({n})"),
+    };
+    let sent = record.transport.declared - record.transport.not_attempted;
+    let share = required.map_or(String::new(), |(num, den)| {
+        let met = if enough(record, (num, den)) {
+            "met"
+        } else {
+            "NOT MET"
+        };
+        format!(", required share {num}/{den} {met}")
+    });
+    format!(
+        "{status}, {taints}, {sent} of {} cases attempted{share}",
+        record.transport.declared
+    )
+}
+
 /// The last line for scripts.
-pub fn json_line(finished: &Finished, public_key: &Path) -> String {
+fn json_line(finished: &Finished, public_key: &Path) -> String {
     let r = &finished.record;
     let line = json!({
         "bundle": finished.bundle.display().to_string(),

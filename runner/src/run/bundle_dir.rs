@@ -1,6 +1,7 @@
 //! The bundle's folder while it is being written.
 
 use std::collections::BTreeMap;
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use runseal::bundle::evidence::json_bytes;
@@ -41,10 +42,34 @@ impl BundleDir {
                 }
             }
         })?;
+        durable::sync_dir(parent).map_err(|source| WriteError::Io {
+            path: path.clone(),
+            source,
+        })?;
         Ok(Self {
             path,
             run_id: run_id.to_owned(),
             nonce_hash,
+        })
+    }
+
+    /// Takes the lock that says "the run goes on", on the event log. The system
+    /// lets it go when the returned file is dropped or the process ends.
+    pub fn hold(&self) -> Result<File, WriteError> {
+        let path = self.path.join("events.jsonl");
+        let take = || -> std::io::Result<File> {
+            let file = File::options().append(true).open(&path)?;
+            match file.try_lock() {
+                Ok(()) => Ok(file),
+                Err(TryLockError::WouldBlock) => Err(std::io::Error::other(
+                    "a process is writing it: the run still goes on",
+                )),
+                Err(TryLockError::Error(e)) => Err(e),
+            }
+        };
+        take().map_err(|source| WriteError::Io {
+            path: path.clone(),
+            source,
         })
     }
 

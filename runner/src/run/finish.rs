@@ -118,6 +118,14 @@ fn run_scorer(exe: &Path, scorer: &[u8], items: &[GradeItem]) -> Result<Vec<Grad
         .map_err(|e| e.to_string())
 }
 
+/// Reads a scorer in the child that will run it, without grading anything.
+pub fn check_scorer(exe: &Path, scorer: &[u8]) -> anyhow::Result<()> {
+    match run_scorer(exe, scorer, &[]) {
+        Ok(_) => Ok(()),
+        Err(why) => bail!("the suite's scorer.toml cannot be run: {why}"),
+    }
+}
+
 /// Writes grades, index and record, and audits the bundle as a stranger would.
 pub fn seal(
     dir: &BundleDir,
@@ -154,7 +162,7 @@ pub fn seal(
     dir.write(INDEX_FILE, &sealed.index)?;
     // The record comes last: before it there is nothing that reads as whole.
     dir.write(RECORD_FILE, &sealed.envelope)?;
-    let audit = self_audit(&dir.path, exe)?;
+    let audit = self_audit(&dir.path, exe).context("the own audit was not performed")?;
     Ok(Finished {
         bundle: dir.path.clone(),
         record: sealed.record,
@@ -169,6 +177,7 @@ pub fn self_audit(path: &Path, exe: &Path) -> anyhow::Result<AuditReport> {
     let reader = Reader {
         trusted: &[],
         grader: &grader,
+        commitment: None,
     };
     Ok(audit(&path.display().to_string(), &raw, &reader))
 }

@@ -2,44 +2,59 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use runseal::bundle::evidence::json_bytes;
+use runseal::bundle::evidence::{json_bytes, node_names};
 use runseal::event::State;
 use runseal::response::Response;
 use runseal::suite::{AttemptKey, WARMUP};
 use runseal::trace::{Traces, Transport};
 
 use super::telemetry::Telemetry;
-use super::{Run, Stop, finish};
-use crate::client::{AttemptSpec, Endpoint, Headers, Timeouts, run_closed_loop_with};
+use super::{Run, Stop, finish, signals};
+use crate::client::{AttemptSpec, Canceller, Endpoint, Headers, Timeouts, run_closed_loop_with};
 
-/// Appends answers to responses.jsonl as they end.
+/// Pause between two lines of progress.
+const PROGRESS: Duration = Duration::from_secs(15);
+
+/// Appends answers to responses.jsonl as they end. An answer that cannot be kept
+/// ends the run: there is no use in measuring what nobody can check.
 struct Spool {
     file: File,
     error: Option<String>,
+    ended: usize,
+    canceller: Arc<Canceller>,
 }
 
 impl Spool {
     fn put(&mut self, response: &Response) {
+        self.ended += 1;
         if self.error.is_some() {
             return;
         }
-        let write = || -> std::io::Result<()> {
-            let at = self.file.metadata()?.len();
-            let result = self.file.write_all(&json_bytes(response));
+        let write = |file: &mut File| -> std::io::Result<()> {
+            let at = file.metadata()?.len();
+            let result = file.write_all(&json_bytes(response));
             if result.is_err() {
                 // No torn line behind whole ones.
-                self.file.set_len(at)?;
+                file.set_len(at)?;
             }
             result
         };
-        let mut write = write;
-        if let Err(e) = write() {
+        if let Err(e) = write(&mut self.file) {
             self.error = Some(e.to_string());
+            self.canceller.cancel();
         }
+    }
+
+    /// Makes the answers as durable as the log that they belong to, and gives the
+    /// first error.
+    fn close(&mut self) -> Option<String> {
+        let error = self.error.take();
+        error.or_else(|| self.file.sync_all().err().map(|e| e.to_string()))
     }
 }
 
@@ -100,32 +115,43 @@ impl Run {
         let spool = File::options()
             .append(true)
             .open(self.dir.path.join("responses.jsonl"))
-            .map(|file| Arc::new(Mutex::new(Spool { file, error: None })))
-            .map_err(|e| Stop::failure("evidence-write", e))?;
+            .map_err(|e| Stop::failure("evidence-write", format!("responses.jsonl: {e}")))?;
+        let spool = Arc::new(Mutex::new(Spool {
+            file: spool,
+            error: None,
+            ended: 0,
+            canceller: Arc::clone(&self.canceller),
+        }));
         let sink = Arc::clone(&spool);
         let on_response = move |response: Response| {
-            sink.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .put(&response);
+            lock(&sink).put(&response);
         };
-        let work =
-            run_closed_loop_with(&self.client, specs, concurrency, &self.cancel, on_response);
+        let total = specs.len();
+        // More clients than attempts would have nothing to do.
+        let clients = concurrency.clamp(1, total.max(1));
+        let work = run_closed_loop_with(&self.client, specs, clients, &self.cancel, on_response);
         tokio::pin!(work);
-        let mut signal = self.signal.clone();
-        tokio::select! {
-            () = &mut work => {}
-            Ok(_) = async { signal.wait_for(Option::is_some).await.map(|n| *n) } => {
-                // Attempts in flight end as cancelled, with what they got.
-                self.canceller.cancel();
-                work.await;
+        let mut ticks = tokio::time::interval(PROGRESS);
+        ticks.tick().await;
+        let mut signal = pin!(signals::arrived(self.signal.clone()));
+        loop {
+            tokio::select! {
+                () = &mut work => break,
+                _ = &mut signal => {
+                    // Attempts in flight end as cancelled, with what they got.
+                    self.canceller.cancel();
+                    work.await;
+                    break;
+                }
+                _ = ticks.tick() => {
+                    let ended = lock(&spool).ended;
+                    self.say(&format!("{}: {ended} of {total} attempts ended", self.state.name()));
+                }
             }
         }
-        let error = spool
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .error
-            .take();
+        let error = lock(&spool).close();
         self.interrupted()?;
+        self.settle().await;
         self.rank_died()?;
         if let Some(why) = error {
             return Err(Stop::failure(
@@ -212,16 +238,23 @@ impl Run {
             "measure: {n} attempts, {} at a time",
             plan.load.concurrency
         ));
-        let node = plan.replicas.first().map_or("", |r| r.node.as_str());
         let telemetry = Telemetry::start(
             &self.dir.path.join("telemetry.jsonl"),
-            node,
+            node_names(&plan),
             self.recorder.clone(),
+            Arc::clone(&self.canceller),
         )
-        .map_err(|e| Stop::failure("evidence-write", e))?;
+        .map_err(|e| Stop::failure("evidence-write", format!("telemetry.jsonl: {e}")))?;
         let sent = self.send(specs, plan.load.concurrency as usize).await;
         let sampled = telemetry.stop().await;
         sent?;
-        sampled.map_err(|e| Stop::failure("evidence-write", format!("telemetry.jsonl: {e}")))
+        sampled.map_err(|e| Stop::failure("evidence-write", format!("telemetry.jsonl: {e}")))?;
+        self.say(&format!("measure: all {n} attempts ended"));
+        Ok(())
     }
+}
+
+fn lock(spool: &Mutex<Spool>) -> MutexGuard<'_, Spool> {
+    // A file and a counter: whole between any two statements.
+    spool.lock().unwrap_or_else(PoisonError::into_inner)
 }

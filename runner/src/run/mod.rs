@@ -7,40 +7,43 @@
 
 pub mod bundle_dir;
 pub mod close;
+mod declare;
 pub mod facts;
 pub mod finish;
 mod http;
 mod load;
+pub mod lock;
 pub mod rank;
 mod serve;
+mod signals;
+mod stop;
 mod telemetry;
 mod verify;
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
 use anyhow::Context;
-use runseal::bundle::evidence::{json_bytes, node_names};
-use runseal::bundle::files::{
-    EngineFile, GRADES_FORMAT, IMAGE_FORMAT, ImageFile, NODE_FORMAT, NodeFile, TELEMETRY_FORMAT,
-};
-use runseal::digest::{Enc, Sha256Digest};
-use runseal::event::{self, Event, Header, State, nonce_hash};
+use runseal::bundle::files::{EngineFile, ImageFile, NodeFile};
+use runseal::bundle::index::RECORD_FILE;
+use runseal::digest::Sha256Digest;
+use runseal::durable::WriteError;
+use runseal::event::{Event, State};
 use runseal::keys::SigningKey;
 use runseal::record::Tool;
-use runseal::response;
 use runseal::weights::ReplicaReport;
-use tokio::sync::watch;
 
 use crate::client::{Cancel, Canceller, Client};
 use crate::plan_file::Resolved;
 use crate::recorder::Recorder;
 use bundle_dir::BundleDir;
 use rank::Rank;
+use signals::Asked;
 
 pub use finish::Finished;
+pub use stop::Stop;
 
 /// What the program gives a run.
 pub struct Inputs {
@@ -58,45 +61,20 @@ pub struct Inputs {
     pub say: fn(&str),
 }
 
-/// Why a run does not go on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stop {
-    /// It cannot.
-    Failure {
-        /// Kebab-case cause.
-        cause: &'static str,
-        /// One sentence.
-        detail: String,
-    },
-    /// It will not: something is not as pinned.
-    Refusal {
-        /// Kebab-case cause.
-        cause: &'static str,
-        /// One sentence.
-        detail: String,
-    },
-    /// Someone asked it to end.
-    Signal(&'static str),
-}
-
-impl Stop {
-    fn failure(cause: &'static str, detail: impl ToString) -> Self {
-        Stop::Failure {
-            cause,
-            detail: detail.to_string(),
-        }
-    }
-}
-
 /// A run in progress.
 struct Run {
     inputs: Inputs,
     dir: BundleDir,
+    /// Tells `attest close` that the run still goes on.
+    _held: File,
     nonce: [u8; 32],
     recorder: Recorder,
     client: Client,
     state: State,
-    signal: watch::Receiver<Option<&'static str>>,
+    signal: Asked,
+    signal_noted: bool,
+    /// A reason to end was written down.
+    stopped: bool,
     canceller: Arc<Canceller>,
     cancel: Cancel,
     ranks: Vec<Rank>,
@@ -111,142 +89,28 @@ struct Run {
 /// Runs a plan to its sealed record. `Err` means that no record could be sealed;
 /// the bundle so far stays where it is.
 pub async fn run(inputs: Inputs) -> anyhow::Result<Finished> {
-    let signal = signals()?;
+    let signal = signals::watch().context("could not watch for signals")?;
     let mut run = Run::declare(inputs, signal)?;
-    let outcome = run.forward().await;
-    if let Err(stop) = &outcome {
-        run.note(stop);
+    if let Err(stop) = run.forward().await {
+        run.note(&stop);
     }
-    run.collect().await?;
+    run.collect().await;
     run.teardown().await;
     run.enter(State::Grade);
-    let log_error = run.recorder.failed();
-    if let Some(why) = log_error {
-        anyhow::bail!(
-            "the event log could not be written: {why}. No record was sealed; what there is lies in {} \
-             (hint: is the disk full?)",
-            run.dir.path.display()
-        );
-    }
-    run.seal()
-}
-
-/// Watches for SIGINT and SIGTERM for the rest of the program's life.
-fn signals() -> anyhow::Result<watch::Receiver<Option<&'static str>>> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut interrupt = signal(SignalKind::interrupt()).context("could not watch for Ctrl-C")?;
-    let mut terminate = signal(SignalKind::terminate()).context("could not watch for SIGTERM")?;
-    let (tx, rx) = watch::channel(None);
-    tokio::spawn(async move {
-        loop {
-            let name = tokio::select! {
-                _ = interrupt.recv() => "SIGINT",
-                _ = terminate.recv() => "SIGTERM",
-            };
-            // The first one counts; ending is bounded in time, so there is
-            // nothing for a second one to hurry.
-            tx.send_if_modified(|s| s.is_none().then(|| *s = Some(name)).is_some());
+    let path = run.dir.path.clone();
+    run.seal().map_err(|e| {
+        if path.join(RECORD_FILE).exists() {
+            return e.context(format!("{} is sealed all the same", path.display()));
         }
-    });
-    Ok(rx)
+        let bundle = path.display();
+        anyhow::anyhow!(
+            "{e:#}\nno record was sealed; the evidence so far lies in {bundle}\n\
+             hint: when the cause is gone, `attest close {bundle}` seals it as aborted"
+        )
+    })
 }
 
 impl Run {
-    /// Fixes run id and nonce and makes the bundle's folder.
-    fn declare(
-        inputs: Inputs,
-        signal: watch::Receiver<Option<&'static str>>,
-    ) -> anyhow::Result<Self> {
-        let plan = &inputs.resolved.plan;
-        let mut nonce = [0u8; 32];
-        getrandom::fill(&mut nonce).map_err(|e| anyhow::anyhow!("no random bytes: {e}"))?;
-        let nonce_hash = nonce_hash(&nonce);
-        let epoch = Instant::now();
-        let wall = jiff::Timestamp::now();
-        let plan_digest = plan.digest();
-        let stamp = wall.strftime("%Y%m%dT%H%M%SZ");
-        let run_id = format!("{stamp}-{}-{}", plan.suite.name, &plan_digest.hex()[..6]);
-        let dir = BundleDir::create(&inputs.out, &run_id, nonce_hash)
-            .context("could not make the bundle's folder")?;
-        let header = Header {
-            format: event::FORMAT.into(),
-            run_id: run_id.clone(),
-            nonce_hash,
-            epoch: wall.to_string(),
-        };
-        dir.write("plan.json", &plan.to_bytes())?;
-        let suite = &inputs.resolved.suite_files;
-        dir.write("suite/suite.toml", &suite.toml)?;
-        dir.write("suite/cases.jsonl", &suite.cases)?;
-        dir.write("suite/scorer.toml", &suite.scorer)?;
-        for (role, manifest) in &inputs.resolved.manifests {
-            dir.write(
-                &format!("checkpoints/{role}.manifest.json"),
-                &manifest.to_bytes(),
-            )?;
-        }
-        // Files that grow or come late exist from the start, so that a run that
-        // is killed leaves a bundle that can be closed.
-        for (name, format) in [
-            ("responses.jsonl", response::FORMAT),
-            ("telemetry.jsonl", TELEMETRY_FORMAT),
-            ("grades.jsonl", GRADES_FORMAT),
-        ] {
-            dir.write(name, &json_bytes(&dir.header(format)))?;
-        }
-        let image = ImageFile {
-            format: IMAGE_FORMAT.into(),
-            run_id: run_id.clone(),
-            nonce_hash,
-            kind: plan.engine.launch.clone(),
-            pinned: plan.engine.executable.clone(),
-            observed: BTreeMap::new(),
-        };
-        dir.write_json("image.json", &image)?;
-        let recorder = Recorder::create(&dir.path.join("events.jsonl"), &header, epoch)?;
-        let keyid = inputs.key.keyid();
-        let commitment = Enc::new("commitment/v1")
-            .bytes(&plan_digest.0)
-            .bytes(&nonce_hash.0)
-            .bytes(&plan.suite.dataset.0)
-            .bytes(keyid.as_bytes())
-            .finish();
-        (inputs.say)(&format!("run {run_id}"));
-        (inputs.say)(&format!(
-            "commitment {commitment} (plan, nonce hash, cases, key: hand it to someone now if you want an anchor)"
-        ));
-        let declare = Event::Declare {
-            plan_digest,
-            nonce: hex::encode(nonce),
-            case_set_digest: plan.suite.dataset,
-            keyid,
-            key_made_by_run: inputs.key_made_by_run,
-        };
-        let (canceller, cancel) = Cancel::pair();
-        let mut run = Run {
-            client: Client::new(recorder.clone()),
-            dir,
-            nonce,
-            recorder,
-            state: State::Declare,
-            signal,
-            canceller: Arc::new(canceller),
-            cancel,
-            ranks: Vec::new(),
-            watchers: Vec::new(),
-            reports: BTreeMap::new(),
-            nodes: BTreeMap::new(),
-            image,
-            engines: BTreeMap::new(),
-            next_req: 0,
-            inputs,
-        };
-        run.enter(State::Declare);
-        run.emit(&declare);
-        run.facts_before()?;
-        Ok(run)
-    }
-
     fn emit(&self, event: &Event) {
         self.recorder.emit(self.recorder.now(), event);
     }
@@ -262,7 +126,9 @@ impl Run {
     }
 
     /// Writes down why the run ends.
-    fn note(&self, stop: &Stop) {
+    fn note(&mut self, stop: &Stop) {
+        self.signal_noted |= matches!(stop, Stop::Signal(_));
+        self.stopped = true;
         let (text, event) = match stop {
             Stop::Failure { cause, detail } => (
                 format!("FAILED in {}: {cause}: {detail}", self.state.name()),
@@ -287,7 +153,18 @@ impl Run {
             ),
         };
         self.say(&text);
+        if let Some(hint) = stop.hint() {
+            self.say(&format!("  hint: {hint}"));
+        }
         self.emit(&event);
+    }
+
+    /// Writes down a signal that came too late to change the course of the run:
+    /// the record says aborted all the same.
+    fn note_late_signal(&mut self) {
+        if let (false, Err(stop)) = (self.signal_noted, self.interrupted()) {
+            self.note(&stop);
+        }
     }
 
     /// The states up to and with measure.
@@ -310,26 +187,6 @@ impl Run {
         }
     }
 
-    fn node_file(&self, node: &str) -> NodeFile {
-        NodeFile {
-            format: NODE_FORMAT.into(),
-            run_id: self.dir.run_id.clone(),
-            nonce_hash: self.dir.nonce_hash,
-            node: node.to_owned(),
-            before: facts::local(),
-            after: None,
-        }
-    }
-
-    fn facts_before(&mut self) -> anyhow::Result<()> {
-        for node in node_names(&self.inputs.resolved.plan) {
-            let file = self.node_file(&node);
-            self.dir.write_json(&format!("nodes/{node}.json"), &file)?;
-            self.nodes.insert(node, file);
-        }
-        Ok(())
-    }
-
     fn preflight(&mut self) -> Result<(), Stop> {
         self.enter(State::Preflight);
         let folders = |e: anyhow::Error| Stop::failure("replica-folders", format!("{e:#}"));
@@ -343,37 +200,66 @@ impl Run {
         Ok(())
     }
 
-    /// Facts after, server documents after, re-stat of the weights: on every path.
-    async fn collect(&mut self) -> anyhow::Result<()> {
+    /// Re-stat of the weights, facts after, server documents after: on every path.
+    /// What cannot be written is noted and keeps nothing from what follows.
+    async fn collect(&mut self) {
         self.enter(State::Collect);
         self.ranks_alive();
         self.documents_after().await;
-        for (node, file) in &mut self.nodes {
-            file.after = Some(facts::local());
-            self.dir.write_json(&format!("nodes/{node}.json"), file)?;
-        }
         for change in verify::restat_all(&self.inputs.resolved.plan, &mut self.reports) {
-            self.say(&format!("collect: {change}"));
+            self.say(&format!(
+                "TAINTED: weights changed during the run: {change}"
+            ));
             self.emit(&Event::Taint {
                 cause: "weights-changed-during-run".into(),
                 detail: change,
                 reqs: Vec::new(),
             });
         }
+        for file in self.nodes.values_mut() {
+            file.after = Some(facts::local());
+        }
+        if let Err(e) = self.write_collected() {
+            self.note(&Stop::failure("evidence-write", e));
+        }
+        // An engine that died over the very last answer is only known by now.
+        self.settle().await;
+        if let (false, Err(stop)) = (self.stopped, self.rank_died()) {
+            self.note(&stop);
+        }
+        self.note_late_signal();
+    }
+
+    fn write_collected(&self) -> Result<(), WriteError> {
+        for (node, file) in &self.nodes {
+            self.dir.write_json(&format!("nodes/{node}.json"), file)?;
+        }
         verify::write_reports(&self.dir, &self.reports)?;
         self.dir.write_json("image.json", &self.image)?;
-        self.write_engines()?;
-        Ok(())
+        self.write_engines()
     }
 
     /// Grades, seals, and audits the own bundle.
-    fn seal(self) -> anyhow::Result<Finished> {
-        let grading = finish::grade(&self.dir, &self.inputs.resolved, &self.inputs.tool_exe())?;
+    fn seal(mut self) -> anyhow::Result<Finished> {
+        self.note_late_signal();
+        self.recorder.flush()?;
+        self.say("grade: running the frozen scorer");
+        let grading = match finish::grade(&self.dir, &self.inputs.resolved, &self.inputs.tool_exe())
+        {
+            Ok(grading) => grading,
+            Err(e) => {
+                self.note(&Stop::failure("grading-failed", format!("{e:#}")));
+                // The first error is the one to report.
+                let _ = self.recorder.finish();
+                return Err(e);
+            }
+        };
         if let Some(why) = &grading.failure {
             self.note(&Stop::failure("scorer-failed", why));
         }
+        self.note_late_signal();
         self.recorder.finish()?;
-        self.say("grade: sealing");
+        self.say("seal: index, record, own audit");
         finish::seal(
             &self.dir,
             &self.inputs.resolved.plan,

@@ -66,6 +66,9 @@ pub enum LaunchError {
         /// What happened.
         why: String,
     },
+    /// The run was asked to end meanwhile; the process was ended.
+    #[error("the launch of {0} was interrupted")]
+    Interrupted(String),
 }
 
 #[derive(Deserialize)]
@@ -75,13 +78,15 @@ struct Announcement {
 }
 
 /// Starts a rank and waits until it announces its port. Its standard error goes
-/// to `log`.
+/// to `log`. When `asked_to_end` resolves first, the process is ended and waited
+/// for, like every process that does not come up.
 pub async fn launch(
     replica: &str,
     argv: &[String],
     env: &BTreeMap<String, String>,
     log: File,
     limit: Duration,
+    asked_to_end: impl Future<Output = ()>,
 ) -> Result<Rank, LaunchError> {
     let not_up = |why: String| LaunchError::NotUp {
         replica: replica.to_owned(),
@@ -116,7 +121,14 @@ pub async fn launch(
         .ok_or_else(|| not_up("it ended at once".into()))?;
     let mut line = String::new();
     let mut reader = BufReader::new(stdout);
-    let read = tokio::time::timeout(limit, reader.read_line(&mut line)).await;
+    let read = tokio::select! {
+        biased;
+        () = asked_to_end => {
+            end_child(&mut child).await;
+            return Err(LaunchError::Interrupted(replica.to_owned()));
+        }
+        read = tokio::time::timeout(limit, reader.read_line(&mut line)) => read,
+    };
     let announced = match read {
         Err(_) => Err(format!("it said nothing for {} ms", limit.as_millis())),
         Ok(Err(e)) => Err(e.to_string()),
@@ -184,31 +196,38 @@ impl Rank {
 
     /// Asks it to end, insists after `grace`, and says how it ended. `None` when
     /// it would not die.
-    pub async fn end(&mut self, grace: Duration) -> Option<Exit> {
+    pub fn end(&self, grace: Duration) -> impl Future<Output = Option<Exit>> + Send + 'static {
         self.ending.store(true, Ordering::SeqCst);
-        for signal in [Signal::TERM, Signal::KILL] {
-            if let Some(exit) = *self.exit.borrow() {
-                return Some(exit);
+        let (mut exit, pid) = (self.exit.clone(), self.pid);
+        async move {
+            for signal in [Signal::TERM, Signal::KILL] {
+                if let Some(exit) = *exit.borrow() {
+                    return Some(exit);
+                }
+                // Only the process that we started: the watcher has not reaped
+                // it, so its pid cannot belong to another.
+                if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+                    let _ = kill_process(pid, signal);
+                }
+                let ended = tokio::time::timeout(grace, exit.wait_for(Option::is_some)).await;
+                if let Ok(Ok(exit)) = ended {
+                    return *exit;
+                }
             }
-            // Only the process that we started: the watcher has not reaped it,
-            // so its pid cannot belong to another.
-            if let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) {
-                let _ = kill_process(pid, signal);
-            }
-            let ended = tokio::time::timeout(grace, self.exit.wait_for(Option::is_some)).await;
-            if let Ok(Ok(exit)) = ended {
-                return *exit;
-            }
+            None
         }
-        None
     }
 }
 
 /// Start time of a process in clock ticks since boot, field 22 of its stat.
+/// `None` when there is no such process, or only what is left of one that ended.
 pub fn start_ticks(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may hold anything, so count from its end.
-    let after = &text[text.rfind(')')? + 2..];
+    let after = text.get(text.rfind(')')? + 2..)?;
+    if after.starts_with(['Z', 'X']) {
+        return None;
+    }
     after.split(' ').nth(19)?.parse().ok()
 }
 

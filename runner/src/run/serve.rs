@@ -2,24 +2,26 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use runseal::bundle::evidence::log_header;
 use runseal::bundle::files::{ENGINE_FORMAT, EngineFile};
+use runseal::durable::WriteError;
 use runseal::event::{Event, State};
 use runseal::plan::Pin;
 use serde_json::Value;
+use tokio::task::JoinSet;
 
 use super::rank::{self, Exit};
-use super::{Run, Stop, http};
+use super::{Run, Stop, http, signals};
 
 /// Documents of a server that are kept as evidence.
 const DOCUMENTS: [&str; 3] = ["/version", "/v1/models", "/metrics"];
 const DOCUMENT_LIMIT: Duration = Duration::from_secs(5);
 const END_GRACE: Duration = Duration::from_secs(5);
+const SETTLE: Duration = Duration::from_secs(2);
 
 impl Run {
     /// Starts one process per replica and looks at what really runs. A partial
@@ -32,17 +34,24 @@ impl Run {
         for replica in &plan.replicas {
             let failed = |e: &dyn std::fmt::Display| Stop::failure("launch-failed", e);
             let argv = plan.argv(replica, &executable, "0");
-            let log = self.log(&replica.name).map_err(|e| failed(&e))?;
-            let rank = self
-                .or_signal(rank::launch(
-                    &replica.name,
-                    &argv,
-                    &plan.engine.env,
-                    log,
-                    limit,
-                ))
-                .await?
-                .map_err(|e| failed(&e))?;
+            let log = self
+                .log(&replica.name)
+                .map_err(|e| Stop::failure("evidence-write", e))?;
+            let asked = signals::arrived(self.signal.clone());
+            let rank = rank::launch(
+                &replica.name,
+                &argv,
+                &plan.engine.env,
+                log,
+                limit,
+                async move {
+                    asked.await;
+                },
+            )
+            .await;
+            // An interrupted launch is the signal's doing, not the engine's.
+            self.interrupted_unless(rank.is_ok())?;
+            let rank = rank.map_err(|e| failed(&e))?;
             self.emit(&Event::RankUp {
                 replica: replica.name.clone(),
                 pid: rank.pid,
@@ -59,7 +68,7 @@ impl Run {
             let planned = plan.argv(replica, "{executable}", "0");
             let as_pinned = plan.engine.executable == Pin::Sha256(observed.executable);
             self.engine_file(&replica.name, &observed)
-                .map_err(|e| failed(&e))?;
+                .map_err(|e| Stop::failure("evidence-write", e))?;
             if !as_pinned || observed.argv != planned || observed.env != plan.engine.env {
                 return Err(Stop::Failure {
                     cause: "process-not-as-planned",
@@ -74,14 +83,16 @@ impl Run {
         Ok(())
     }
 
-    fn log(&self, replica: &str) -> std::io::Result<File> {
-        let path = self.dir.path.join(format!("engine/{replica}.log"));
-        if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent)?;
-        }
-        let mut file = File::options().append(true).create_new(true).open(path)?;
-        file.write_all(log_header(&self.dir.run_id, &self.dir.nonce_hash).as_bytes())?;
-        Ok(file)
+    /// Log of an engine. Its first line is there whole or not at all.
+    fn log(&self, replica: &str) -> Result<File, WriteError> {
+        let name = format!("engine/{replica}.log");
+        let header = log_header(&self.dir.run_id, &self.dir.nonce_hash);
+        self.dir.write(&name, header.as_bytes())?;
+        let path = self.dir.path.join(name);
+        File::options()
+            .append(true)
+            .open(&path)
+            .map_err(|source| WriteError::Io { path, source })
     }
 
     /// Records the end of a rank whenever it comes, and ends the run when nobody
@@ -117,7 +128,7 @@ impl Run {
         self.watchers.push(watcher);
     }
 
-    fn engine_file(&mut self, replica: &str, observed: &rank::Observed) -> anyhow::Result<()> {
+    fn engine_file(&mut self, replica: &str, observed: &rank::Observed) -> Result<(), WriteError> {
         let file = EngineFile {
             argv: observed.argv.clone(),
             env: observed.env.clone(),
@@ -156,7 +167,8 @@ impl Run {
             loop {
                 self.interrupted()?;
                 self.rank_died()?;
-                if let Ok((200, _)) = http::get(addr, "/health", DOCUMENT_LIMIT).await {
+                let health = http::get(addr, "/health", DOCUMENT_LIMIT);
+                if let Ok((200, _)) = self.or_signal(health).await? {
                     break;
                 }
                 if Instant::now() > deadline {
@@ -167,13 +179,24 @@ impl Run {
                 }
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
-            let documents = documents(addr).await;
+            let documents = self.or_signal(documents(addr)).await?;
             if let Some(engine) = self.engines.get_mut(&replica) {
                 engine.before = documents;
             }
         }
-        self.say("ready: all healthy");
+        self.say(&format!("ready: all {} healthy", self.ranks.len()));
         Ok(())
+    }
+
+    /// Waits until the end of every process that has ended is known here. What is
+    /// left of it may still stand in the process table for a moment, and teardown
+    /// must not take its death for its own doing.
+    pub(super) async fn settle(&self) {
+        for rank in self.ranks.iter().filter(|r| !r.alive()) {
+            let mut exit = rank.exit.clone();
+            // Being reaped takes no time; a limit only guards against the unknown.
+            let _ = tokio::time::timeout(SETTLE, exit.wait_for(Option::is_some)).await;
+        }
     }
 
     /// Fails when a rank has ended by itself.
@@ -207,18 +230,25 @@ impl Run {
         }
     }
 
-    /// Keeps the servers' documents after the measurement.
+    /// Keeps the servers' documents after the measurement, all at once: a server
+    /// that hangs costs one time limit, not one per server.
     pub(super) async fn documents_after(&mut self) {
+        let mut asking = JoinSet::new();
         for rank in self.ranks.iter().filter(|r| r.alive()) {
-            let documents = documents(rank.addr).await;
-            if let Some(engine) = self.engines.get_mut(&rank.replica) {
+            let (replica, addr) = (rank.replica.clone(), rank.addr);
+            asking.spawn(async move { (replica, documents(addr).await) });
+        }
+        while let Some(answer) = asking.join_next().await {
+            if let Ok((replica, documents)) = answer
+                && let Some(engine) = self.engines.get_mut(&replica)
+            {
                 engine.after = documents;
             }
         }
     }
 
     /// Writes the engine files.
-    pub(super) fn write_engines(&self) -> anyhow::Result<()> {
+    pub(super) fn write_engines(&self) -> Result<(), WriteError> {
         for (replica, file) in &self.engines {
             self.dir
                 .write_json(&format!("engine/{replica}.json"), file)?;
@@ -230,19 +260,26 @@ impl Run {
     pub(super) async fn teardown(&mut self) {
         self.enter(State::Teardown);
         self.client.close_idle();
+        self.settle().await;
+        let mut ending = JoinSet::new();
         for rank in &self.ranks {
-            rank.ending.store(true, Ordering::SeqCst);
+            let (replica, pid) = (rank.replica.clone(), rank.pid);
+            let ended = rank.end(END_GRACE);
+            ending.spawn(async move { (replica, pid, ended.await.is_some()) });
         }
-        let mut stubborn = Vec::new();
-        for rank in &mut self.ranks {
-            if rank.end(END_GRACE).await.is_none() {
-                stubborn.push((rank.replica.clone(), rank.pid));
+        while let Some(result) = ending.join_next().await {
+            if let Ok((replica, pid, false)) = result {
+                self.note(&Stop::failure(
+                    "rank-would-not-end",
+                    format!("process {pid} of {replica} is still there"),
+                ));
             }
         }
-        for (replica, pid) in stubborn {
-            self.note(&Stop::failure(
-                "rank-would-not-end",
-                format!("process {pid} of {replica} is still there"),
+        if !self.ranks.is_empty() {
+            let left = self.ranks.iter().filter(|r| r.alive()).count();
+            self.say(&format!(
+                "teardown: {} engines ended, {left} left",
+                self.ranks.len() - left
             ));
         }
         // The watchers write the exits into the log, which is finished after this.
@@ -255,23 +292,27 @@ impl Run {
 
     /// A future, or the end of the run by a signal, whichever comes first.
     pub(super) async fn or_signal<T>(&self, work: impl Future<Output = T>) -> Result<T, Stop> {
-        let mut signal = self.signal.clone();
         tokio::select! {
             value = work => Ok(value),
-            Ok(name) = async { signal.wait_for(Option::is_some).await.map(|n| *n) } => {
-                Err(Stop::Signal(name.unwrap_or("SIGINT")))
-            }
+            name = signals::arrived(self.signal.clone()) => Err(Stop::Signal(name)),
         }
+    }
+
+    fn interrupted_unless(&self, fine: bool) -> Result<(), Stop> {
+        if fine { Ok(()) } else { self.interrupted() }
     }
 }
 
 async fn documents(addr: std::net::SocketAddr) -> BTreeMap<String, Value> {
-    let mut out = BTreeMap::new();
+    let mut asking = JoinSet::new();
     for path in DOCUMENTS {
-        out.insert(
-            path.to_owned(),
-            http::document(addr, path, DOCUMENT_LIMIT).await,
-        );
+        asking.spawn(async move { (path, http::document(addr, path, DOCUMENT_LIMIT).await) });
+    }
+    let mut out = BTreeMap::new();
+    while let Some(answer) = asking.join_next().await {
+        if let Ok((path, document)) = answer {
+            out.insert(path.to_owned(), document);
+        }
     }
     out
 }

@@ -1,8 +1,10 @@
 //! Samples of the machine during the measurement, twice a second.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use runseal::bundle::evidence::json_bytes;
@@ -12,6 +14,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::facts;
+use crate::client::Canceller;
 use crate::recorder::Recorder;
 
 const EVERY: Duration = Duration::from_millis(500);
@@ -25,11 +28,24 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Appends samples to the telemetry file, whose header is already there.
-    pub fn start(path: &Path, node: &str, recorder: Recorder) -> std::io::Result<Self> {
+    /// Appends samples to the telemetry file, whose header is already there. The
+    /// nodes are aliases of this machine. A sample that cannot be written ends the
+    /// run through `canceller`.
+    pub fn start(
+        path: &Path,
+        nodes: BTreeSet<String>,
+        recorder: Recorder,
+        canceller: Arc<Canceller>,
+    ) -> std::io::Result<Self> {
         let file = File::options().append(true).open(path)?;
         let (stop, stopped) = oneshot::channel();
-        let task = tokio::spawn(sample(file, node.to_owned(), recorder, stopped));
+        let task = tokio::spawn(async move {
+            let result = sample(file, nodes, recorder, stopped).await;
+            if result.is_err() {
+                canceller.cancel();
+            }
+            result
+        });
         Ok(Self { stop, task })
     }
 
@@ -45,7 +61,7 @@ impl Telemetry {
 
 async fn sample(
     mut file: File,
-    node: String,
+    nodes: BTreeSet<String>,
     recorder: Recorder,
     mut stopped: oneshot::Receiver<()>,
 ) -> std::io::Result<()> {
@@ -59,27 +75,29 @@ async fn sample(
         };
         let t = recorder.now();
         let pause = Duration::from_nanos(t - last);
-        if pause > GAP {
-            let event = Event::Gap {
-                node: node.clone(),
-                ms: pause.as_millis() as u64,
-            };
-            recorder.emit(t, &event);
-        }
         last = t;
-        let line = TelemetryLine {
-            t,
-            node: node.clone(),
-            mem_available: facts::meminfo("MemAvailable"),
-            load1_milli: facts::load1_milli(),
-            cpu_busy_ticks: facts::cpu_busy_ticks(),
-        };
-        // One write per line, so that a full disk leaves no torn line behind
-        // a whole one.
-        let at = file.metadata()?.len();
-        if let Err(e) = file.write_all(&json_bytes(&line)) {
-            file.set_len(at)?;
-            return Err(e);
+        for node in &nodes {
+            if pause > GAP {
+                let event = Event::Gap {
+                    node: node.clone(),
+                    ms: pause.as_millis() as u64,
+                };
+                recorder.emit(t, &event);
+            }
+            let line = TelemetryLine {
+                t,
+                node: node.clone(),
+                mem_available: facts::meminfo("MemAvailable"),
+                load1_milli: facts::load1_milli(),
+                cpu_busy_ticks: facts::cpu_busy_ticks(),
+            };
+            // One write per line, so that a full disk leaves no torn line behind
+            // a whole one.
+            let at = file.metadata()?.len();
+            if let Err(e) = file.write_all(&json_bytes(&line)) {
+                file.set_len(at)?;
+                return Err(e);
+            }
         }
         if ending {
             return file.sync_all();

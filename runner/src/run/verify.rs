@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use runseal::bundle::evidence::replica_file;
+use runseal::codes::Code;
 use runseal::durable::{self, WriteError, WriteOptions};
 use runseal::event::State;
 use runseal::finding::Severity;
@@ -83,14 +84,17 @@ impl Run {
         let resolved = self.inputs.resolved.clone();
         let run_id = self.dir.run_id.clone();
         let nonce_hash = self.dir.nonce_hash;
-        // Hashing is work for threads of its own; a signal waits for its end,
-        // which is bounded by the size of the checkpoint.
-        let surveys =
-            tokio::task::spawn_blocking(move || survey_all(&resolved, &run_id, nonce_hash))
-                .await
-                .map_err(|e| Stop::failure("rehash-died", e))?;
+        // Hashing is work for threads of its own, minutes of it for a large
+        // checkpoint. A signal does not wait: the threads only read, and end with
+        // the process.
+        let work = tokio::task::spawn_blocking(move || survey_all(&resolved, &run_id, nonce_hash));
+        let surveys = self
+            .or_signal(work)
+            .await?
+            .map_err(|e| Stop::failure("rehash-died", e))?;
         let plan = &self.inputs.resolved.plan;
         let mut faults = Vec::new();
+        let mut only_duplicates = true;
         for (role, survey) in &surveys {
             let verified = survey
                 .replicas
@@ -114,8 +118,10 @@ impl Run {
                 }
                 self.say(&format!("verify: {text}"));
                 faults.push(text);
+                only_duplicates &= matches!(f.code, Code::ReplicaDuplicate | Code::ReplicaCount);
             }
             if verified != plan.replicas.len() && faults.is_empty() {
+                only_duplicates = false;
                 faults.push(format!(
                     "{role}: {verified} of {} verified",
                     plan.replicas.len()
@@ -133,7 +139,10 @@ impl Run {
         match faults.first() {
             None => Ok(()),
             Some(first) => Err(Stop::Refusal {
-                cause: "weights-not-verified",
+                cause: match only_duplicates {
+                    true => Code::ReplicaDuplicate.name(),
+                    false => "weights-not-verified",
+                },
                 detail: match faults.len() {
                     1 => first.clone(),
                     n => format!("{first}; and {} more", n - 1),

@@ -1,0 +1,10 @@
+//! The command line of `attest`: plans, keys, output, surroundings.
+
+#[path = "../run_failures/support.rs"]
+#[allow(dead_code)]
+mod support;
+
+mod keys;
+mod output;
+mod plan;
+mod surroundings;

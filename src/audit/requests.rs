@@ -1,0 +1,182 @@
+//! Attempts against the plan: which were sent, in what order, where to, how many
+//! at once, and with which bytes.
+
+use super::{Audit, life};
+use crate::bundle::Evidence;
+use crate::codes::Code;
+use crate::event::{Event, State};
+use crate::grading::declared;
+use crate::suite::{AttemptKey, WARMUP};
+use crate::trace::{Trace, Transport};
+
+/// Attempts against the plan; bodies against plan, case and nonce.
+pub fn requests(a: &mut Audit, e: &Evidence) {
+    const CODES: &[Code] = &[
+        Code::RequestNotAsPlanned,
+        Code::EventInconsistent,
+        Code::ResponseMissing,
+    ];
+    measured(a, e);
+    warmups(a, e);
+    at_once(a, e);
+    missing_answers(a, e);
+    let missing = a
+        .absent("suite/cases.jsonl")
+        .or_else(|| a.absent("responses.jsonl"));
+    if let Some((required, why)) = missing {
+        // What could be checked without them still counts.
+        if a.findings.iter().any(|f| CODES.contains(&f.code)) {
+            return a.close("requests", CODES);
+        }
+        return a.skip("requests", required, &why);
+    }
+    bodies(a, e);
+    a.close("requests", CODES);
+}
+
+fn subject(t: &Trace) -> String {
+    format!("attempt {}", t.req)
+}
+
+/// The measured attempts are the declared ones, in their order, each once, each
+/// at the endpoint that the plan gives it. A run that ended early has fewer.
+fn measured(a: &mut Audit, e: &Evidence) {
+    let order = declared(&e.plan, &e.traces);
+    for (i, t) in e.traces.requests.iter().filter(|t| !t.warmup).enumerate() {
+        match order.get(i) {
+            Some(d) if (d.case, d.rep, 0) == (t.case.as_str(), t.rep, t.attempt) => {
+                if e.plan.endpoint_of(i).name != t.endpoint {
+                    a.add(
+                        Code::RequestNotAsPlanned,
+                        &subject(t),
+                        "it went to another endpoint than planned",
+                    );
+                }
+            }
+            _ => a.add(
+                Code::EventInconsistent,
+                &subject(t),
+                "the plan declares another attempt here, or none",
+            ),
+        }
+    }
+}
+
+/// One warm-up per endpoint and nothing else before the measurement, each
+/// completed: it is also the endpoint's canary.
+fn warmups(a: &mut Audit, e: &Evidence) {
+    let found: Vec<&Trace> = e.traces.requests.iter().filter(|t| t.warmup).collect();
+    for (i, t) in found.iter().enumerate() {
+        let planned = e.plan.endpoints.get(i);
+        let right = e.suite_toml.warmup.is_some()
+            && (t.case.as_str(), t.rep as usize, t.attempt) == (WARMUP, i, 0)
+            && planned.is_some_and(|p| p.name == t.endpoint);
+        if !right {
+            a.add(
+                Code::EventInconsistent,
+                &subject(t),
+                "no such warm-up is declared",
+            );
+        }
+    }
+    let measures = e.events.iter().any(|l| {
+        matches!(
+            l.event,
+            Event::State {
+                state: State::Measure
+            }
+        )
+    });
+    let want = match e.suite_toml.warmup {
+        Some(_) => e.plan.endpoints.len(),
+        None => 0,
+    };
+    let good = found
+        .iter()
+        .filter(|t| t.transport() == Transport::Completed)
+        .count();
+    if measures && good != want {
+        a.add(
+            Code::EventInconsistent,
+            "events.jsonl",
+            format!("{good} of {want} warm-ups completed, and yet it went on to measure"),
+        );
+    }
+}
+
+/// A closed loop never has more requests open than it has clients.
+fn at_once(a: &mut Audit, e: &Evidence) {
+    let mut edges: Vec<(u64, i64)> = Vec::new();
+    for t in e.traces.requests.iter().filter(|t| !t.warmup) {
+        let Some(send) = t.send else { continue };
+        // A span of no length opens nothing, and half-open spans that touch do
+        // not overlap: ends sort before starts.
+        let end = t.end.unwrap_or(u64::MAX);
+        if end > send {
+            edges.extend([(send, 1), (end, -1)]);
+        }
+    }
+    edges.sort_unstable();
+    let (mut open, mut most) = (0i64, 0i64);
+    for (_, step) in edges {
+        open += step;
+        most = most.max(open);
+    }
+    let clients = i64::from(e.plan.load.concurrency);
+    if most > clients {
+        a.add(
+            Code::RequestNotAsPlanned,
+            "events.jsonl",
+            format!("{most} requests were open at once, with {clients} client(s) planned"),
+        );
+    }
+}
+
+/// Every attempt that ended left its answer, even an empty one.
+fn missing_answers(a: &mut Audit, e: &Evidence) {
+    let Some(responses) = &e.responses else {
+        return;
+    };
+    if life::torn(e) {
+        return;
+    }
+    for t in e.traces.requests.iter().filter(|t| t.end.is_some()) {
+        if !responses.contains_key(&t.req) {
+            a.add(
+                Code::ResponseMissing,
+                &subject(t),
+                "it ended and has no line in responses.jsonl",
+            );
+        }
+    }
+}
+
+fn bodies(a: &mut Audit, e: &Evidence) {
+    let (Some(suite), Some(responses), Some(nonce)) =
+        (&e.suite, &e.responses, super::evidence::nonce(e))
+    else {
+        return a.add(
+            Code::EvidenceMissing,
+            "suite/cases.jsonl, responses.jsonl",
+            "request bodies cannot be built again without cases, answers and nonce",
+        );
+    };
+    for t in e.traces.requests.iter().filter(|t| t.body.is_some()) {
+        let Some(response) = responses.get(&t.req) else {
+            continue;
+        };
+        let key = AttemptKey {
+            case: t.case.clone(),
+            rep: t.rep,
+            attempt: t.attempt,
+        };
+        let body = suite.body(&e.plan.requests, &nonce, &key);
+        if body.is_none_or(|b| !response.check_body(t, &b)) {
+            a.add(
+                Code::RequestNotAsPlanned,
+                &subject(t),
+                "plan, case and nonce give another request body",
+            );
+        }
+    }
+}

@@ -1,0 +1,143 @@
+#!/usr/bin/env bash
+# Makes the golden bundles again, each from a real run of the real program:
+#   tests/golden/make.sh [path of attest]
+# Afterwards renew the snapshots: RUNSEAL_UPDATE=1 cargo test -p runseal --test audit_golden
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+attest=$(realpath "${1:-$here/../../target/debug/attest}")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# Git keeps no mode 0600, and the program refuses a secret key that others can read.
+install -m 600 "$here/keys/test-only.key.pem" "$work/test-only.key.pem"
+
+# plan FOLDER ENGINE-ARGS WITHHOLDABLE: an empty folder with a plan of two replicas.
+plan() {
+  mkdir "$work/$1"
+  cp -r "$here/suite" "$work/$1/suite"
+  cat >"$work/$1/attest.toml" <<EOF
+format = "runseal.attest/v1"
+suite = "suite"
+withholdable = $3
+[[checkpoint]]
+role = "target"
+name = "runseal-reference"
+manifest = "builtin:reference"
+[[replica]]
+name = "r0"
+node = "n0"
+target = "replicas/r0"
+[[replica]]
+name = "r1"
+node = "n0"
+target = "replicas/r1"
+[engine]
+recipe = "reference"
+args = $2
+[requests]
+model = "runseal-reference"
+temperature = "0"
+seed = 20261201
+max_tokens = 64
+[load]
+concurrency = 1
+repetitions = 1
+[timeouts_ms]
+connect = 5000
+first_token = 20000
+stall = 20000
+request = 60000
+ready = 20000
+[cache]
+claim = "cold"
+max_cached_tokens = 0
+EOF
+}
+
+# run FOLDER EXIT: a run that must end with this exit code.
+run() {
+  local code=0
+  (cd "$work/$1" && exec "$attest" run --key "$work/test-only.key.pem" --out bundles) \
+    >"$work/$1/out" 2>&1 || code=$?
+  if [ "$code" != "$2" ]; then
+    cat "$work/$1/out" >&2
+    echo "$1: exit code $code instead of $2" >&2
+    exit 1
+  fi
+}
+
+# measuring FOLDER: waits until the run in it measures; sets $log.
+measuring() {
+  local i
+  for i in $(seq 600); do
+    log=$(echo "$work/$1"/bundles/*/events.jsonl)
+    if grep -qs '"state":"measure"' "$log"; then return; fi
+    sleep 0.05
+  done
+  echo "$1 did not get as far as to measure" >&2
+  exit 1
+}
+
+# pid REPLICA: the process that serves it, by the log.
+pid() {
+  sed -n 's/.*"e":"rank_up","replica":"'"$1"'","pid":\([0-9]*\),.*/\1/p' "$log"
+}
+
+keep() {
+  rm -rf "${here:?}/$2"
+  cp -r "$work/$1"/bundles/* "$here/$2"
+}
+
+slow='["--token-delay-ms", "20"]'
+
+plan completed '[]' '[]'
+run completed 0
+keep completed completed
+
+plan refused '[]' '[]'
+run refused 0 # makes the replicas
+rm -r "$work/refused/bundles"
+python3 - "$work/refused/replicas/r1/model-00002-of-00004.safetensors" <<'EOF'
+import sys
+with open(sys.argv[1], "r+b") as f:
+    f.seek(5000)
+    byte = f.read(1)[0]
+    f.seek(5000)
+    f.write(bytes([byte ^ 1]))
+EOF
+run refused 1
+keep refused refused
+
+plan failed "$slow" '[]'
+run failed 1 &
+measuring failed
+sleep 1
+kill -9 "$(pid r1)"
+wait $!
+keep failed failed
+
+plan tainted "$slow" '[]'
+run tainted 1 &
+measuring tainted
+touch "$work/tainted/replicas/r0/config.json"
+wait $!
+keep tainted tainted
+
+# Killed outright, its own processes with it, and closed afterwards.
+plan killed "$slow" '[]'
+run killed 137 &
+measuring killed
+sleep 1
+kill -9 "$(sed -n 's/^PPid:\t//p' "/proc/$(pid r0)/status")"
+wait $!
+(cd "$work/killed" && "$attest" close bundles/* --key "$work/test-only.key.pem") >/dev/null || true
+keep killed killed
+
+plan withheld '[]' '["suite/cases.jsonl", "responses.jsonl"]'
+run withheld 0
+keep withheld withheld
+rm -rf "$here/withheld-published"
+cp -r "$here/withheld" "$here/withheld-published"
+(cd "$here/withheld-published" && rm -r private responses.jsonl suite/cases.jsonl)
+
+du -sh "$here"/*/

@@ -1,0 +1,389 @@
+"""docs/formats.md, sections 6.2 and 10: weights and the record, derived again."""
+
+import re
+from datetime import datetime, timedelta, timezone
+
+from formats import canonical, enc, path_bytes, tree_root, u64
+from metrics import ODDITIES, figures
+
+STATES = "declare preflight verify launch ready warm measure collect teardown grade".split()
+TRANSPORTS = ("completed http_error stream_error truncated timeout cancelled connect_error not_attempted").split()
+
+
+# --- 6.2 Weights -------------------------------------------------------------
+
+def entry_state(entry, listed, algorithm):
+    kind, problem = entry["kind"], entry.get("problem")
+    if kind == "file":
+        if not listed:
+            return "mismatch"
+        if (problem and problem["kind"] == "changed_during_read") or "stat" not in entry:
+            return "not_checked"
+        if entry["stat"]["size"] != listed["size"]:
+            return "mismatch"
+        if problem:
+            return "not_checked"
+        if algorithm != "blake3":
+            if "sha256" not in entry:
+                return "not_checked"
+            if entry["sha256"] != listed["sha256"]:
+                return "mismatch"
+        if algorithm != "sha256":
+            if "blake3" not in entry:
+                return "not_checked"
+            if "blake3" in listed and entry["blake3"] != listed["blake3"]:
+                return "mismatch"
+            if "blake3" not in listed and algorithm == "blake3":
+                return "not_checked"
+        return "verified"
+    if kind == "unknown" or (kind == "folder" and not listed):
+        return "not_checked"
+    return "mismatch"
+
+
+def manifest_root(manifest):
+    return tree_root((path_bytes(f["path"]), f["size"], bytes.fromhex(f["sha256"])) for f in manifest["files"]).hex()
+
+
+def observed_root(report):
+    files = report["files"]
+    if any(f["kind"] != "file" or "problem" in f or "stat" not in f or "sha256" not in f for f in files):
+        return None
+    return tree_root((path_bytes(f["path"]), f["stat"]["size"], bytes.fromhex(f["sha256"])) for f in files).hex()
+
+
+def integrity(manifest, report):
+    """State only; the reasons of not_checked are for people."""
+    if report is None or report["manifest_root"] != manifest_root(manifest):
+        return "not_checked"
+    paths = [path_bytes(f["path"]) for f in report["files"]]
+    if any(a >= b for a, b in zip(paths, paths[1:])):
+        return "not_checked"
+    listed = {f["path"]: f for f in manifest["files"]}
+    states = [entry_state(f, listed.get(f["path"]), report["algorithm"]) for f in report["files"]]
+    unread = tuple(f["path"] + "/" for f in report["files"] if f["kind"] == "folder" and "problem" in f)
+    there = {f["path"] for f in report["files"]}
+    if "mismatch" in states or any(p not in there and not p.startswith(unread) for p in listed):
+        return "mismatch"
+    if "not_checked" in states or states.count("verified") != len(listed) or report["algorithm"] == "blake3":
+        return "not_checked"
+    return "verified"
+
+
+def after_state(report):
+    after = report and report.get("after")
+    return "not_checked" if not after else "unchanged" if after["unchanged"] and not after["changed"] else "changed"
+
+
+def distinct(reports):
+    """Copies among reports of one role, merged transitively."""
+    def names(r):
+        stats = [f["stat"] for f in r["files"] if f["kind"] == "file" and f.get("stat", {"size": 0})["size"] > 0]
+        return ({(str(s["dev"]), str(s["ino"])) for s in stats},
+                {(str(s["ino"]), s["size"], str(s["mtime_ns"]), str(s["ctime_ns"])) for s in stats})
+
+    def same(a, b):
+        (local_a, all_a), (local_b, all_b) = names(a), names(b)
+        if a["boot_id"] == b["boot_id"] and (a["root_identity"] == b["root_identity"] or local_a & local_b):
+            return True
+        return bool(all_a) and all_a == all_b
+
+    group = list(range(len(reports)))
+    for b in range(len(reports)):
+        for a in range(b):
+            if group[a] != group[b] and same(reports[a], reports[b]):
+                old, new = max(group[a], group[b]), min(group[a], group[b])
+                group = [new if g == old else g for g in group]
+    return len(set(group))
+
+
+# --- 10 The record -----------------------------------------------------------
+
+def status(events, declared):
+    first = lambda kind: next((e for e in events if e["e"] == kind), None)
+    if e := first("refusal"):
+        return {"status": "refused", "cause": e["cause"], "detail": e["detail"]}
+    if e := first("signal"):
+        return {"status": "aborted", "cause": e["name"]}
+    if e := first("failure"):
+        return {"status": "failed", **{k: e[k] for k in ("state", "cause", "detail")}}
+    states = [e["state"] for e in events if e["e"] == "state"]
+    failed = lambda cause, detail: {"status": "failed", "state": states[-1] if states else "declare",
+                                    "cause": cause, "detail": detail}
+    if states != STATES:
+        return failed("states-incomplete", "the run did not go through every state in order")
+    lost = sum(transport_of(a) == "not_attempted" for a in declared)
+    if lost:
+        return failed("cases-not-attempted", f"{lost} of {len(declared)} declared attempts were never sent")
+    unread = sum(bool(a) and "end" not in a.at for a in declared)
+    if unread:
+        return failed("attempts-without-end", f"{unread} attempts were never read to their end")
+    died = next((e for e in events if e["e"] == "rank_exit" and not e["expected"]), None)
+    if died:
+        return failed("rank-died", f"the engine of {died['replica']} ended by itself")
+    gone = {e["replica"] for e in events if e["e"] == "rank_exit"}
+    left = next((e for e in events if e["e"] == "rank_up" and e["replica"] not in gone), None)
+    if left:
+        return failed("rank-did-not-end", f"nothing says that the engine of {left['replica']} ended")
+    return {"status": "completed"}
+
+
+def transport_of(attempt):
+    return attempt.transport() if attempt else "not_attempted"
+
+
+def lived(b, replica):
+    engine = b.engines.get(replica)
+    if not engine:
+        return False
+    ours = lambda e: e["replica"] == replica and (e["pid"], e["start_ticks"]) == (engine["pid"], engine["start_ticks"])
+    seq = lambda kind, want: [e["seq"] for e in b.events if e["e"] == kind and want(e)]
+    up = seq("rank_up", lambda e: ours(e) and e["port"] == engine["port"])
+    alive = seq("rank_alive", ours)
+    exits = seq("rank_exit", lambda e: e["replica"] == replica)
+    ends = seq("end", lambda e: True)
+    t = {e["seq"]: e["t"] for e in b.events}
+    return (len(up) == 1 and bool(alive) and up[0] < alive[0] and max(ends, default=0) < alive[0]
+            and (not exits or alive[0] < exits[0] and t[alive[0]] <= t[exits[0]]))
+
+
+def rank_fault(b, replica):
+    engine_plan = b.plan["engine"]
+    for c in b.plan["checkpoints"]:
+        report = b.reports.get((replica["name"], c["role"]))
+        if integrity(b.manifests[c["role"]], report) != "verified":
+            return "weights-not-verified"
+        after = after_state(report)
+        if after != "unchanged":
+            return "weights-changed" if after == "changed" else "weights-not-rechecked"
+    node = b.nodes.get(replica["node"])
+    boots = [node and (node[k] or {}).get("boot_id") for k in ("before", "after")]
+    if boots[0] is None or boots[0] != boots[1]:
+        return "machine-not-rechecked" if None in boots else "machine-rebooted"
+    pin, seen = engine_plan["executable"], b.image["observed"].get(replica["name"])
+    if "sha256" not in pin:
+        return "executable-unpinned"
+    if seen != pin["sha256"]:
+        return "executable-differs" if seen else "executable-not-observed"
+    engine = b.engines.get(replica["name"])
+    fill = {"{model}": replica["paths"].get("target", ""), "{port}": "0", "{replica}": replica["name"]}
+    argv = engine_plan["argv"]
+    for slot, text in fill.items():
+        argv = [a.replace(slot, text) for a in argv]
+    if not engine or engine["argv"] != argv or engine["env"] != engine_plan["env"]:
+        return "process-not-as-planned"
+    return None if lived(b, replica["name"]) else "rank-did-not-live"
+
+
+def attribution(b, attempt, faults, taints):
+    because = None
+    endpoint = attempt and next((e for e in b.plan["endpoints"] if e["name"] == attempt.endpoint), None)
+    if transport_of(attempt) == "not_attempted":
+        because = "not-attempted"
+    elif "send" not in attempt.at:
+        because = "not-sent"
+    elif not endpoint:
+        because = "endpoint-not-in-plan"
+    else:
+        because = next((faults[r] for r in endpoint["replicas"] if faults[r]), None)
+        if not because and any(not t["reqs"] or attempt.req in t["reqs"] for t in taints):
+            because = "tainted"
+    return {"attribution": "unverified", "because": because} if because else {"attribution": "verified"}
+
+
+def case_record(key, attempt, grade, attributed):
+    a, flags = attempt, list(grade["flags"])
+    transport = transport_of(a)
+    if a and transport == "completed" and "done" not in a.at:
+        flags.append("no-done")
+    if a:
+        flags += ["odd-" + o.replace("_", "-") for o in ODDITIES if o in a.odd]
+    return {"case": key[0], "rep": key[1], "endpoint": a and a.endpoint, "transport": transport,
+            **{k: v for k, v in grade.items() if k in ("grade", "check", "reason")}, **attributed,
+            "duration_ns": a and a.since_send(a.at.get("end")),
+            "first_generated_ns": a and a.since_send(a.first_generated),
+            "first_content_ns": a and a.since_send(a.first_content),
+            "prompt_tokens": a and a.prompt_tokens(), "completion_tokens": a and a.completion_tokens(),
+            "finish_reason": a and a.finish, "flags": flags}
+
+
+def cache(plan, declared):
+    claim, limit = plan["cache"]["claim"], plan["cache"]["max_cached_tokens"]
+    refused = lambda why: {"claim": claim, "proof": "refused", "reason": why}
+    if claim == "none":
+        return {"claim": claim, "proof": "not_claimed"}
+    cached = [a.usage["cached"] for a in declared if a and a.first_generated is not None]
+    if not cached:
+        return refused("no attempt was answered")
+    if silent := cached.count(None):
+        return refused(f"{silent} answers came without a cached-token report")
+    if max(cached) > limit:
+        return refused(f"{max(cached)} cached tokens were reported, over the limit of {limit}")
+    return {"claim": claim, "proof": "proven", "n": len(cached), "max_cached_tokens": max(cached)}
+
+
+def finished(epoch, ns):
+    whole, part = re.fullmatch(r"([^.Z]+)(?:\.(\d+))?Z", epoch).groups()
+    ns += int((part or "0").ljust(9, "0"))
+    at = datetime.fromisoformat(whole).replace(tzinfo=timezone.utc) + timedelta(seconds=ns // 10**9)
+    part = f"{ns % 10**9:09}".rstrip("0")
+    return at.strftime("%Y-%m-%dT%H:%M:%S") + (f".{part}" if part else "") + "Z"
+
+
+def common(engines, read):
+    """A fact that all serving processes report alike."""
+    def safe(e):
+        try:
+            return read(e["before"])
+        except (KeyError, IndexError, TypeError):
+            return None
+    values = [safe(e) for e in engines.values()]
+    return values[0] if values and all(v == values[0] for v in values) else None
+
+
+def conditions(plan, nodes):
+    hardware = "; ".join(
+        f"{n['before']['arch']} {'?' if n['before']['cpu_model'] is None else n['before']['cpu_model']}"
+        f" x{n['before']['cpus']} gpus=[{','.join(n['before']['gpus'])}]" for _, n in sorted(nodes.items()))
+    r = plan["requests"]
+    values = {"suite": plan["suite"]["digest"], "dataset": plan["suite"]["dataset"], "scorer": plan["suite"]["scorer"],
+              "hardware": hardware, "cache": plan["cache"]["claim"], "concurrency": str(plan["load"]["concurrency"]),
+              "endpoints": str(len(plan["endpoints"])), "temperature": r["temperature"], "seed": str(r["seed"]),
+              "max_tokens": str(r["max_tokens"]), "extra": canonical(r["extra"]).decode(),
+              "reasoning_effort": r.get("reasoning_effort", ""), "token_counts": "server"}
+    fields = [x.encode() for k in sorted(values) for x in (k, values[k])]
+    return {"values": values, "digest": enc("conditions/v1", *fields).hex()}
+
+
+def limitations(r, b, declared, grades):
+    out = []
+    add = lambda code, when=True, **params: out.append({"code": code, "params": params}) if when else None
+    n_of = lambda code, n, **more: add(code, n > 0, n=str(n), **more)
+    total = str(r["transport"]["declared"])
+    for code in ("transport-is-not-correctness", "arrival-is-not-usefulness", "chunks-are-not-tokens"):
+        add(code)
+    add("small-sample", len(declared) < 20, n=total)
+    add("one-repetition", r["requests"]["repetitions"] == 1)
+    add("no-comparison")
+    add("overlap-is-client-side")
+    i = r["input"]
+    show = lambda n: "?" if n is None else str(n)
+    add("length-is-a-target", i["length_target_tokens"] is not None, target=str(i["length_target_tokens"]),
+        min=show(i["prompt_tokens_min"]), max=show(i["prompt_tokens_max"]))
+    there = [a for a in declared if a]
+    n_of("reasoning-not-counted-apart", sum(a.reasoning_bytes() > 0 and a.reasoning_tokens() is None for a in there))
+    n_of("token-counts-missing", sum(a.transport() == "completed" and a.completion_tokens() is None for a in there))
+    add("no-continuous-usage")
+    n_of("think-tags-left-out", sum("think-tags" in g["flags"] for g in grades))
+    proof = r["cache"]["proof"]
+    if proof == "refused":
+        add("cold-cache-not-shown", reason=r["cache"]["reason"])
+    add("cache-not-claimed", proof == "not_claimed")
+    n_of("warm-engine", sum(a.warmup and "send" in a.at for a in b.attempts))
+    machines, replicas = r["hardware"]["machines"], r["integrity"]["replicas"]
+    add("machines-fewer-than-replicas", machines < replicas, machines=str(machines), replicas=str(replicas))
+    add("reference-engine", r["runtime"]["engine"] == "reference")
+    add("no-accelerator", not any(n["gpus"] for n in r["hardware"]["nodes"]))
+    if "unpinned" in r["runtime"]["image"]:
+        add("executable-unpinned", reason=r["runtime"]["image"]["unpinned"]["reason"])
+    for c in r["model"]["checkpoints"]:
+        add("revision-asserted", c["revision"] is not None, role=c["role"], revision=c["revision"])
+    add("operator-is-the-witness")
+    add("commitment-not-anchored")
+    add("key-made-by-run", r["provenance"]["key_origin"] == "this_run")
+    n_of("attribution-incomplete", r["attribution"]["unverified"], declared=total)
+    n_of("attempts-lost", len(declared) - r["transport"]["completed"], declared=total)
+    n_of("grades-missing", r["grades"]["ungraded"], declared=total)
+    causes = [t["cause"] for t in r["run"]["taints"]]
+    add("run-tainted", bool(causes), causes=", ".join(causes))
+    add("run-not-completed", r["run"]["status"] != "completed", status=r["run"]["status"])
+    return out
+
+
+def derive(b, stated):
+    """The record that follows from bundle `b`; `stated` is its provenance as signed."""
+    plan, suite = b.plan, b.suite
+    latest = {(a.case, a.rep): a for a in b.attempts if not a.warmup}
+    keys = [(case, rep) for rep in range(plan["load"]["repetitions"]) for case in plan["suite"]["case_ids"]]
+    declared = [latest.get(k) for k in keys]
+    lines = {(g["case"], g["rep"]): g for g in b.grades}
+    none = {"grade": "ungraded", "reason": "no grade line", "flags": []}
+    grades = [lines.get(k, {"case": k[0], "rep": k[1], **none}) for k in keys]
+    taints = [{k: e[k] for k in ("cause", "detail", "reqs")} for e in b.events if e["e"] == "taint"]
+    faults = {r["name"]: rank_fault(b, r) for r in plan["replicas"]}
+    cases = [case_record(k, a, g, attribution(b, a, faults, taints)) for k, a, g in zip(keys, declared, grades)]
+    there = [a for a in declared if a]
+    prompts = [n for a in there if (n := a.prompt_tokens()) is not None]
+    pin, req = plan["engine"]["executable"], plan["requests"]
+    state = {(r["name"], c["role"]): integrity(b.manifests[c["role"]], b.reports.get((r["name"], c["role"])))
+             for r in plan["replicas"] for c in plan["checkpoints"]}
+    roles = [c["role"] for c in plan["checkpoints"]]
+    verified = [r["name"] for r in plan["replicas"] if all(state[r["name"], role] == "verified" for role in roles)]
+    unchanged = [n for n in verified if all(after_state(b.reports.get((n, role))) == "unchanged" for role in roles)]
+
+    def checkpoint(c):
+        files = b.manifests[c["role"]]["files"]
+        copies = [{"replica": r["name"], "node": r["node"], "integrity": {"state": state[r["name"], c["role"]]},
+                   "after": after_state(report := b.reports.get((r["name"], c["role"]))),
+                   "observed_root": report and report.get("observed_root")} for r in plan["replicas"]]
+        return {"role": c["role"], "name": c["name"], "manifest_root": c["manifest_root"], "files": len(files),
+                "bytes": sum(f["size"] for f in files), "revision": c.get("revision"), "replicas": copies}
+
+    declare = next(e for e in b.events if e["e"] == "declare")
+    count = lambda key, value: sum(c[key] == value for c in cases)
+    env = [x.encode() for k, v in sorted(plan["engine"]["env"].items()) for x in (k, v)]
+    out = {
+        "run": {"id": b.header["run_id"], "nonce_hash": b.header["nonce_hash"], "plan_digest": b.digest("plan.json"),
+                **status(b.events, declared), "taints": taints, "started": b.header["epoch"],
+                "finished": finished(b.header["epoch"], b.events[-1]["t"]), "suite": suite["name"], "kind": suite["kind"]},
+        "model": {"checkpoints": [checkpoint(c) for c in plan["checkpoints"]]},
+        "runtime": {"engine": plan["engine"]["recipe"], "image_kind": b.image["kind"], "image": pin,
+                    "version": common(b.engines, lambda d: d["/version"]["version"]),
+                    "image_observed_equal": sum(d == pin.get("sha256") for d in b.image["observed"].values()),
+                    "ranks": len(b.engines), "env_digest": enc("env/v1", *env).hex(),
+                    "argv_digest": enc("argv/v1", *(a.encode() for a in plan["engine"]["argv"])).hex(),
+                    "layout": " ".join(f"{e['name']}={'+'.join(e['replicas'])}" for e in plan["endpoints"]),
+                    "context_limit_tokens": common(b.engines, lambda d: d["/v1/models"]["data"][0]["max_model_len"])},
+        "hardware": {"machines": len({n["before"]["boot_id"] or alias for alias, n in b.nodes.items()}),
+                     "nodes": [{"node": alias, **{k: n["before"][k] for k in (
+                         "arch", "cpu_model", "cpus", "mem_total", "gpus", "os", "kernel")}}
+                               for alias, n in sorted(b.nodes.items())]},
+        "requests": {"temperature": req["temperature"], "seed": req["seed"], "max_tokens": req["max_tokens"],
+                     "reasoning_effort": req.get("reasoning_effort"), "streaming": True,
+                     "reasoning_observed": sum(a.reasoning_bytes() > 0 for a in there),
+                     "concurrency": plan["load"]["concurrency"], "repetitions": plan["load"]["repetitions"],
+                     "endpoints": len(plan["endpoints"])},
+        "input": {"dataset": plan["suite"]["dataset"], "cases": len(plan["suite"]["case_ids"]),
+                  "length_target_tokens": suite.get("length_target_tokens"), "prompt_tokens_n": len(prompts),
+                  "prompt_tokens_min": min(prompts, default=None), "prompt_tokens_max": max(prompts, default=None),
+                  "preparation": "frozen documents; a unique prefix per case, repetition and run"},
+        "cache": cache(plan, declared),
+        "transport": {"declared": len(cases), **{t: count("transport", t) for t in TRANSPORTS}},
+        "grades": {"declared": len(cases), **{g: count("grade", g) for g in ("pass", "fail", "ungraded")}},
+        "attribution": {"declared": len(cases), **{v: count("attribution", v) for v in ("verified", "unverified")},
+                        "verified_passes": sum(c["attribution"] == "verified" and c["grade"] == "pass" for c in cases),
+                        "witness": "operator"},
+        "integrity": {"replicas": len(plan["replicas"]), "verified": len(verified), "unchanged_after": len(unchanged),
+                      "distinct": min((distinct([r for (_, role), r in sorted(b.reports.items()) if role == want])
+                                       for want in roles), default=0)},
+        "metrics": figures(declared, grades),
+        "cases": cases,
+        "conditions": conditions(plan, b.nodes),
+        "provenance": {"suite": plan["suite"]["digest"], "evaluator": plan["suite"]["scorer"],
+                       "dataset": plan["suite"]["dataset"], "dialect": "runseal-cel/1", "rules_version": "1",
+                       "key_origin": "this_run" if declare["key_made_by_run"] else "existing",
+                       "tool": stated["tool"], "signers": stated["signers"]},
+        "withheld": {f["path"]: f["commitment"] for f in b.index["files"] if "commitment" in f},
+    }
+    out["limitations"] = limitations(out, b, declared, grades)
+    return out
+
+
+def subjects(plan, index_digest):
+    out = [(f"checkpoint/{c['role']}", c["manifest_root"]) for c in plan["checkpoints"]]
+    if "sha256" in plan["engine"]["executable"]:
+        out.append(("executable", plan["engine"]["executable"]["sha256"]))
+    s = plan["suite"]
+    out += [("dataset", s["dataset"]), ("suite", s["digest"]), ("scorer", s["scorer"]),
+            ("evidence/index.json", index_digest)]
+    return [{"name": n, "digest": {"sha256": d}} for n, d in out]
