@@ -172,7 +172,7 @@ async fn retries_are_declared_bounded_and_never_hide_the_first_attempt() {
     let server = Server::start(|n| match n {
         0 | 3 => good(),
         _ => vec![
-            send("HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n"),
+            send("HTTP/1.1 503 No\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"),
             Step::Close,
         ],
     });
@@ -216,11 +216,11 @@ async fn an_attempt_says_the_transport_state_that_its_log_gives() {
         stream(&[&content("a"), DONE]),
         stream(&["data: {\"error\":1}\n\n", FINISH, DONE]),
         vec![
-            send("HTTP/1.1 500 No\r\ncontent-length: 1\r\n\r\nx"),
+            send("HTTP/1.1 500 No\r\nconnection: close\r\ncontent-length: 1\r\n\r\nx"),
             Step::Close,
         ],
         vec![
-            send("HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\nx"),
+            send("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 1\r\n\r\nx"),
             Step::Close,
         ],
         vec![send(STREAM), send(content("a")), Step::Reset],

@@ -178,7 +178,10 @@ async fn connect(
     }
     log.push(recorder.now(), &Event::ConnectStart { req });
     log.submit();
-    let connecting = timeout(spec.timeouts.connect, Conn::connect(addr, recorder.clock()));
+    let connecting = timeout(
+        spec.timeouts.connect,
+        Conn::connect(client, addr, recorder.clock()),
+    );
     let conn = tokio::select! {
         biased;
         () = cancel.cancelled() => return Err(EndCause::Cancelled),

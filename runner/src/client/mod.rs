@@ -4,7 +4,8 @@
 //! The layers, from the wire up:
 //!
 //! * `io` stamps each socket read before it is parsed and lets no read through
-//!   while an earlier one is not fully taken;
+//!   while an earlier one is not fully taken; `tls`, where asked for, decrypts
+//!   above the stamps;
 //! * `wire` turns one hyper exchange into a sequence of happenings;
 //! * [`sse`] frames server-sent events, [`chunk`] reads what their data says, by
 //!   way of a [`template`] where a chunk repeats an earlier one;
@@ -31,6 +32,8 @@ pub mod schedule;
 pub mod source;
 pub mod sse;
 pub mod template;
+#[cfg(feature = "tls")]
+pub mod tls;
 mod wire;
 
 use std::collections::HashMap;
@@ -227,6 +230,8 @@ impl Cancel {
 pub struct Client {
     recorder: Recorder,
     idle: Arc<Mutex<HashMap<SocketAddr, Vec<wire::Conn>>>>,
+    #[cfg(feature = "tls")]
+    secured: Arc<Mutex<HashMap<SocketAddr, tls::Tls>>>,
 }
 
 impl Client {
@@ -235,6 +240,8 @@ impl Client {
         Self {
             recorder,
             idle: Arc::default(),
+            #[cfg(feature = "tls")]
+            secured: Arc::default(),
         }
     }
 
@@ -261,6 +268,11 @@ impl Client {
 
     fn give_back(&self, addr: SocketAddr, conn: wire::Conn) {
         self.pool().entry(addr).or_default().push(conn);
+    }
+
+    #[cfg(feature = "tls")]
+    fn secured(&self) -> std::sync::MutexGuard<'_, HashMap<SocketAddr, tls::Tls>> {
+        self.secured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn pool(&self) -> std::sync::MutexGuard<'_, HashMap<SocketAddr, Vec<wire::Conn>>> {
