@@ -17,7 +17,7 @@ use crate::json;
 pub const FORMAT: &str = "runseal.plan/v1";
 
 /// Largest number of declared attempts: cases × repetitions.
-pub const MAX_ATTEMPTS: u64 = 10_000_000;
+pub const MAX_ATTEMPTS: u64 = 1_000_000;
 /// Roles that a checkpoint can have.
 pub const ROLES: [&str; 4] = ["target", "draft", "adapter", "tokenizer"];
 
@@ -305,7 +305,7 @@ impl RunPlan {
         let attempts = self.suite.case_ids.len() as u64 * u64::from(self.load.repetitions);
         if attempts > MAX_ATTEMPTS {
             return bad(format!(
-                "{attempts} attempts are declared; {MAX_ATTEMPTS} is the most"
+                "cases times repetitions are {attempts} attempts, and a plan may declare at most {MAX_ATTEMPTS}"
             ));
         }
         match self.requests.temperature_number() {

@@ -102,7 +102,9 @@ fn every_code_is_given_alone() {
     let of_audit = Code::ALL[first..]
         .iter()
         .copied()
-        .filter(|c| c.severity() == runseal::finding::Severity::Error);
+        .filter(|c| c.severity() == runseal::finding::Severity::Error)
+        // It needs a reader who was handed a commitment; see audit_golden.rs.
+        .filter(|c| *c != Code::CommitmentMismatch);
     let missing: Vec<Code> = of_audit.filter(|c| !alone.contains(c)).collect();
     assert!(missing.is_empty(), "never given alone: {missing:?}");
 }

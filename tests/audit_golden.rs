@@ -51,7 +51,7 @@ fn the_axes_stand_side_by_side() {
     };
     assert_eq!(of(COMPLETED), want("completed", 0, [4, 4, 3, 4, 2, 2]));
     assert_eq!(of(REFUSED), want("refused", 0, [4, 0, 0, 0, 1, 1]));
-    assert_eq!(of(FAILED), want("failed", 0, [4, 0, 0, 1, 2, 2]));
+    assert_eq!(of(FAILED), want("failed", 0, [4, 1, 1, 2, 2, 2]));
     assert_eq!(of(TAINTED), want("completed", 1, [4, 4, 3, 0, 2, 1]));
     assert_eq!(of(KILLED), want("aborted", 0, [4, 0, 0, 0, 2, 0]));
     assert_eq!(of(WITHHELD), want("completed", 0, [4, 4, 3, 4, 2, 2]));

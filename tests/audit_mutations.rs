@@ -169,6 +169,7 @@ fn plausible(path: &str, value: &Value) -> Option<Value> {
     let words = [
         ("completed", "truncated"),
         ("cancelled", "truncated"),
+        ("truncated", "completed"),
         ("not_attempted", "cancelled"),
         ("verified", "mismatch"),
         ("mismatch", "verified"),
@@ -176,7 +177,7 @@ fn plausible(path: &str, value: &Value) -> Option<Value> {
         ("not_checked", "unchanged"),
         ("recomputed", "consistent"),
         ("operator", "node"),
-        ("SIGKILL", "SIGINT"),
+        ("closed-later", "SIGINT"),
         ("this_run", "existing"),
         ("existing", "this_run"),
         ("measure", "collect"),

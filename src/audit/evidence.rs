@@ -304,7 +304,9 @@ pub fn weights(a: &mut Audit, e: &Evidence) {
             );
         }
         times(a, e, &file, report);
-        changes(a, e, replica, &file, report);
+        if !life::cut_short(e) {
+            changes(a, e, replica, &file, report);
+        }
     }
     refusal(a, e);
     a.close(
@@ -421,10 +423,6 @@ pub fn responses(a: &mut Audit, e: &Evidence) {
     for (req, response) in responses {
         let subject = format!("attempt {req}");
         match e.traces.requests.get(*req as usize) {
-            // Answers reach the disk at once, events in batches: a killed run
-            // may have an answer whose events were lost. It is in no figure.
-            None if life::killed(e) => {}
-            Some(trace) if trace.end.is_none() && life::killed(e) => {}
             None => a.add(
                 Code::ResponseMissing,
                 &subject,

@@ -3,7 +3,7 @@
 //! samples without silent gaps.
 //!
 //! A log that breaks these rules was not written by a run, whoever signed it.
-//! Runs that failed, were refused or killed have fewer states, never other ones.
+//! Runs that failed, were refused or cut short have fewer states, never other ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,18 +16,35 @@ use crate::record::status::PATH;
 /// Longest pause between samples that needs no gap event, in nanoseconds.
 const GAP_NS: u64 = 2_000_000_000;
 
-/// True when the run was killed outright and closed later: its log may stop
-/// anywhere.
-pub fn killed(e: &Evidence) -> bool {
-    e.events
-        .iter()
-        .any(|l| matches!(&l.event, Event::Signal { name } if name == "SIGKILL"))
+/// Name of the signal event by which whoever closes a run says that it ended
+/// without sealing.
+const CLOSED_LATER: &str = "closed-later";
+
+/// True when the run ended before its log did and was closed afterwards: the log
+/// may stop anywhere, up to a tenth of a second before what other files show.
+pub fn cut_short(e: &Evidence) -> bool {
+    let signals = || {
+        e.events.iter().filter_map(|l| match &l.event {
+            Event::Signal { name } => Some(name.as_str()),
+            _ => None,
+        })
+    };
+    let graded = |l: &EventLine| {
+        matches!(
+            l.event,
+            Event::State {
+                state: State::Grade
+            }
+        )
+    };
+    signals().any(|n| n == CLOSED_LATER)
+        || (signals().next().is_some() && !e.events.iter().any(graded))
 }
 
-/// True when the run could not write all that it saw: it was killed, or it failed
-/// because of that. Its log is complete; other files may lack lines.
+/// True when not all that the run saw was written: it was cut short, or it failed
+/// because of that. Other files than the log may lack lines.
 pub fn torn(e: &Evidence) -> bool {
-    killed(e)
+    cut_short(e)
         || e.events
             .iter()
             .any(|l| matches!(&l.event, Event::Failure { cause, .. } if cause == "evidence-write"))
@@ -80,7 +97,7 @@ fn declared_first(a: &mut Audit, e: &Evidence) {
 }
 
 /// States in order: from declare on without a hole, then collect, teardown and
-/// grade. Only a killed run lacks the last three.
+/// grade. Only a run that was cut short lacks the last three.
 fn states(a: &mut Audit, e: &Evidence) {
     let entered: Vec<(&EventLine, usize)> = e
         .events
@@ -109,15 +126,16 @@ fn states(a: &mut Audit, e: &Evidence) {
         }
     }
     let last = entered.last().map(|(_, i)| *i);
-    if last != Some(PATH.len() - 1) && !killed(e) {
+    if last != Some(PATH.len() - 1) && !cut_short(e) {
         a.add(
             Code::EventInconsistent,
             "events.jsonl",
-            "a run that was not killed collects, tears down and grades",
+            "a run that was not cut short collects, tears down and grades",
         );
     }
     let closed = e.events.last().map_or(0, |l| l.t);
-    if entered.last().is_some_and(|(l, _)| l.t > closed) {
+    // Whoever closes a run knows only the last line's stamp.
+    if entered.last().is_some_and(|(l, _)| l.t > closed) && !cut_short(e) {
         a.add(
             Code::EventInconsistent,
             "events.jsonl",
@@ -144,10 +162,10 @@ fn ends(a: &mut Audit, e: &Evidence) {
                 odd(a, line, "a refusal after the launch");
             }
             Event::Signal { name } => match name.as_str() {
-                "SIGINT" | "SIGTERM" => {}
-                // Nothing can be written after it but the end, by who closes it.
-                "SIGKILL" if i + 2 == e.events.len() => {}
-                "SIGKILL" => odd(a, line, "the log goes on after SIGKILL"),
+                "SIGINT" | "SIGTERM" | "SIGHUP" => {}
+                // Whoever closes a run adds this and the end, nothing else.
+                CLOSED_LATER if i + 2 == e.events.len() => {}
+                CLOSED_LATER => odd(a, line, "the log goes on after it was closed"),
                 _ => odd(a, line, format!("{name:?} is no signal that ends a run")),
             },
             _ => {}
@@ -249,7 +267,7 @@ fn requests(a: &mut Audit, e: &Evidence) {
     for t in &e.traces.requests {
         let subject = format!("attempt {}", t.req);
         match (t.end, collect) {
-            (None, _) if !killed(e) => {
+            (None, _) if !cut_short(e) => {
                 a.add(Code::EventInconsistent, &subject, "it never ended");
             }
             (Some(end), Some(collect)) if end > collect.t => a.add(
@@ -294,7 +312,11 @@ fn processes(a: &mut Audit, e: &Evidence) {
         }
     }
     for (replica, engine) in &e.engines {
-        if ups.get(replica.as_str()) != Some(&(engine.pid, engine.start_ticks, engine.port)) {
+        let up = ups.get(replica.as_str());
+        if up.is_none() && cut_short(e) {
+            continue; // Its event was lost with the end of the log.
+        }
+        if up != Some(&(engine.pid, engine.start_ticks, engine.port)) {
             a.add(
                 Code::EventInconsistent,
                 &format!("engine/{replica}.json"),
@@ -375,7 +397,10 @@ fn telemetry(a: &mut Audit, e: &Evidence) {
     let (Some(first), Some(last)) = (first, last) else {
         return;
     };
-    if by_node.is_empty() && !torn(e) {
+    if torn(e) {
+        return;
+    }
+    if by_node.is_empty() {
         a.add(
             Code::EventInconsistent,
             FILE,
@@ -385,9 +410,7 @@ fn telemetry(a: &mut Audit, e: &Evidence) {
     for (node, times) in &by_node {
         let mut edges = vec![first];
         edges.extend(times.iter().filter(|t| **t > first));
-        if !torn(e) {
-            edges.push(last.max(edges.last().copied().unwrap_or(first)));
-        }
+        edges.push(last.max(edges.last().copied().unwrap_or(first)));
         for pair in edges.windows(2) {
             let silent = pair[1].saturating_sub(pair[0]) > GAP_NS;
             let admitted = |l: &EventLine| matches!(&l.event, Event::Gap { node: n, .. } if n == node && l.t == pair[1]);

@@ -111,7 +111,8 @@ keep refused refused
 plan failed "$slow" '[]'
 run failed 1 &
 measuring failed
-sleep 1
+# In the middle of the first answer from r1.
+until grep -q '"e":"delta","req":3,' "$log"; do sleep 0.05; done
 kill -9 "$(pid r1)"
 wait $!
 keep failed failed
@@ -127,7 +128,7 @@ keep tainted tainted
 plan killed "$slow" '[]'
 run killed 137 &
 measuring killed
-sleep 1
+until grep -q '"e":"delta","req":2,' "$log"; do sleep 0.05; done
 kill -9 "$(sed -n 's/^PPid:\t//p' "/proc/$(pid r0)/status")"
 wait $!
 (cd "$work/killed" && "$attest" close bundles/* --key "$work/test-only.key.pem") >/dev/null || true

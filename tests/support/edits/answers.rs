@@ -139,10 +139,10 @@ pub fn edits() -> Vec<Edit> {
             grade(raw, 1, |g| g["flags"] = json!(["think-tags"]));
         }),
         edit!(
-            "cancelled-attempt-passed",
+            "truncated-attempt-passed",
             FAILED,
             [GradeNotReproduced],
-            |raw| grade(raw, 1, pass)
+            |raw| grade(raw, 2, pass)
         ),
         edit!(
             "unsent-attempt-passed",

@@ -146,7 +146,7 @@ pub fn edits() -> Vec<Edit> {
         ),
         as_is!("record-case-edited", FAILED, [CaseNotReproduced], |raw| {
             resign(raw, |s| {
-                s["predicate"]["cases"][0]["transport"] = json!("completed");
+                s["predicate"]["cases"][1]["transport"] = json!("completed");
             })
         }),
         as_is!(

@@ -71,22 +71,22 @@ pub fn edits() -> Vec<Edit> {
             );
         }),
         edit!(
-            "cancelled-attempt-made-complete",
+            "truncated-attempt-made-complete",
             FAILED,
             [EventInconsistent],
             |raw| edit_events(raw, |l| {
-                let i = nth(l, FIRST, 0, |e| matches!(e, Event::End { .. }));
+                let i = nth(l, 3, 0, |e| matches!(e, Event::End { .. }));
                 if let Event::End { cause, .. } = &mut l[i].event {
                     *cause = EndCause::Done;
                 }
             })
         ),
         edit!(
-            "cancelled-attempt-made-a-time-out",
+            "truncated-attempt-made-a-time-out",
             FAILED,
             [GradeNotReproduced],
             |raw| edit_events(raw, |l| {
-                let i = nth(l, FIRST, 0, |e| matches!(e, Event::End { .. }));
+                let i = nth(l, 3, 0, |e| matches!(e, Event::End { .. }));
                 if let Event::End { cause, .. } = &mut l[i].event {
                     *cause = EndCause::StallTimeout;
                 }

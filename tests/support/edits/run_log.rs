@@ -173,18 +173,18 @@ pub fn edits() -> Vec<Edit> {
             })
         ),
         edit!(
-            "killed-and-yet-it-went-on",
+            "closed-and-yet-it-went-on",
             FAILED,
             [EventInconsistent],
             |raw| edit_events(raw, |l| {
                 let i = at(l, |l| matches!(l.event, Event::Failure { .. }));
                 l[i].event = Event::Signal {
-                    name: "SIGKILL".into(),
+                    name: "closed-later".into(),
                 };
             })
         ),
         edit!(
-            "signal-dropped-from-a-killed-run",
+            "closing-dropped-from-a-killed-run",
             KILLED,
             [EventInconsistent],
             |raw| {
