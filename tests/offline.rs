@@ -39,6 +39,8 @@ const FORBIDDEN: &[&str] = &[
     "hickory-resolver",
 ];
 
+/// The tree on this machine's target: crates for other systems need not have been
+/// downloaded.
 fn tree(package: &str) -> Vec<String> {
     let out = Command::new(env!("CARGO"))
         .args([
@@ -50,7 +52,7 @@ fn tree(package: &str) -> Vec<String> {
             "--prefix",
             "none",
         ])
-        .args(["--format", "{p}", "--target", "all", "--package", package])
+        .args(["--format", "{p}", "--package", package])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .unwrap();
