@@ -99,6 +99,116 @@ codes! {
         "Ranks that load different weights serve a model that nobody named.",
         "The groups show which replicas agree; bring the others in line.";
 
+    // Layouts: caches, links and what they claim.
+    LinkDangling = "link-dangling", Error,
+        "A link of a cache's snapshot leads to a blob that is not there.",
+        "The file cannot be read; the download was not finished, or the blob was removed.",
+        "Download the file again.";
+    BlobNameMismatch = "blob-name-mismatch", Error,
+        "A blob of a hub cache does not have the content that it is named for.",
+        "The client takes a blob's name for its digest and never reads it again, so it serves the wrong bytes for good.",
+        "Delete the blob and download it again.";
+    EtagMismatch = "etag-mismatch", Error,
+        "A file is not the one that its download metadata describe.",
+        "The file was changed after it was downloaded, or the metadata belong to another file.",
+        "Download the file again, or remove the metadata if the file was replaced on purpose.";
+    DownloadIncomplete = "download-incomplete", Error,
+        "A download was begun and not finished.",
+        "Something may still be writing to the checkpoint, or a part of it was never fetched.",
+        "Finish the download, or remove the *.incomplete file if nothing needs it.";
+    RevisionMismatch = "revision-mismatch", Error,
+        "The cache or the download metadata are of another revision than the manifest names.",
+        "Another revision of a model is another model, even when most files are equal.",
+        "Fetch the pinned revision, choose its snapshot with --revision, or pin the other one.";
+    SnapshotNotFound = "snapshot-not-found", Error,
+        "No snapshot of a hub cache could be settled on.",
+        "Which files an engine would load depends on the choice, so none was made.",
+        "Choose with --revision, or give the path of one snapshot.";
+    RefElsewhere = "ref-elsewhere", Note,
+        "refs/main of the cache names another commit than the snapshot that was looked at.",
+        "An engine that is given the model's name and no revision loads what refs/main names.",
+        "Give engines the snapshot's path or the revision.";
+    RevisionsMixed = "revisions-mixed", Note,
+        "The download metadata of a folder name more than one revision.",
+        "Files of several revisions may lie side by side.",
+        "Pin a revision and compare.";
+    ClaimNotComparable = "claim-not-comparable", Note,
+        "What a blob's name or the download metadata say could not be compared with the content.",
+        "Etags of some mirrors are no digests; nothing follows from them.",
+        "Nothing, when the digests of the manifest match.";
+    IgnoredByManifest = "ignored-by-manifest", Note,
+        "Something is there that the manifest, or the caller, declares as not part of the checkpoint.",
+        "It was not looked into. The root does not commit to such declarations, so they are always shown.",
+        "Look at it if you do not expect it.";
+
+    // Structure of weight files.
+    ShardTruncated = "shard-truncated", Error,
+        "A safetensors file is shorter than its own header accounts for.",
+        "Its last tensors are cut off: a download or copy stopped early.",
+        "Copy the file again, then rehash.";
+    ShardOverlong = "shard-overlong", Error,
+        "A safetensors file goes on after its last tensor.",
+        "Bytes that no tensor accounts for are no part of the model.",
+        "Copy the file again, then rehash.";
+    SafetensorsMalformed = "safetensors-malformed", Error,
+        "A file named *.safetensors breaks the format.",
+        "Two readers could see different tensors in it, or none.",
+        "Copy the file again; if it is what was published, tell its publisher.";
+    ShardSwapped = "shard-swapped", Error,
+        "A file holds what the manifest or the index gives to another file.",
+        "Shards were renamed or copied over each other; the bytes may all be there, at the wrong place.",
+        "Give the files their names back, then rehash.";
+    IndexMismatch = "index-mismatch", Error,
+        "The safetensors index and the headers of the files do not say the same.",
+        "Tensors are missing, or lie elsewhere than a loader looks for them.",
+        "Check which of the files is of another revision.";
+    IndexUnlisted = "index-unlisted", Note,
+        "A safetensors file holds tensors that the index does not name.",
+        "Loaders pass over them; some published checkpoints have such tensors.",
+        "Nothing, when the digests match.";
+    IndexTotalSize = "index-total-size", Note,
+        "The total size that the safetensors index states is not that of the tensors.",
+        "Some published checkpoints state it wrongly; after an edit it tells that the files changed.",
+        "Nothing, when the digests match.";
+    GgufTruncated = "gguf-truncated", Error,
+        "A GGUF file is shorter than its header and tensor table account for.",
+        "Its last tensors are cut off: a download or copy stopped early.",
+        "Copy the file again, then rehash.";
+    GgufMalformed = "gguf-malformed", Error,
+        "A file named *.gguf breaks the format.",
+        "Loaders refuse it, or read something else from it.",
+        "Copy the file again; if it is what was published, tell its publisher.";
+    GgufSplit = "gguf-split", Error,
+        "A set of GGUF parts is incomplete, or a part is not the one that it is named.",
+        "The model can only be loaded from all its parts in order.",
+        "Fetch the missing parts, or give the files their names back.";
+    LfsPointer = "lfs-pointer", Error,
+        "A git-lfs pointer lies where the file itself should be.",
+        "The repository was cloned without its large files; there are no weights here.",
+        "Run `git lfs pull`, or download the files.";
+    StructureNotChecked = "structure-not-checked", Note,
+        "A weight file uses a type or version that this program does not know.",
+        "Its digest was compared all the same; only its inner structure was not.",
+        "Use a newer version if there is one.";
+
+    // Manifests and revisions.
+    NotCompared = "not-compared", Error,
+        "There was no manifest, so nothing was compared.",
+        "Without a statement of what should be there, no file can be called right.",
+        "Give --manifest; make one from a trusted copy with `attest pin weights`.";
+    ComparedBySha1 = "compared-by-sha1", Note,
+        "Some files could only be compared by git blob id, which is a SHA-1.",
+        "SHA-1 is no longer collision-resistant: whoever made a file can have made two with one id.",
+        "Pin the checkpoint with `attest pin weights` and compare by SHA-256.";
+    RevisionNotBound = "revision-not-bound", Error,
+        "A file of the manifest is not a file of the revision that the manifest names.",
+        "Worked out from the repository's own commit and trees, the two do not belong together.",
+        "Get the manifest of the pinned revision, or pin the revision that the files are of.";
+    RevisionFilesAbsent = "revision-files-absent", Note,
+        "The revision has files that the manifest does not list.",
+        "A manifest may cover a part of a repository; it says nothing about the rest.",
+        "Nothing, when the missing files are not needed.";
+
     ModeDiffers = "mode-differs", Note,
         "A file may be executed where the manifest says it may not, or the reverse.",
         "The bytes are the pinned ones; only the permission was changed.",

@@ -31,7 +31,8 @@ fn cluster() -> Fixture {
 fn flip(f: &Fixture, replica: &str, name: &str) -> Sha256Digest {
     let path = f.dir.path().join("replicas").join(replica).join(name);
     let mut bytes = fs::read(&path).unwrap();
-    bytes[99] ^= 4;
+    // In the data: the header still reads.
+    bytes[999] ^= 4;
     fs::write(&path, &bytes).unwrap();
     Sha256Digest::of(&bytes)
 }
@@ -153,7 +154,8 @@ fn one_flipped_byte_as_json() {
             "algorithm": "sha256", "boot_id": null, "files": files, "findings": [],
             "finished": null, "format": "runseal.replica/v1", "manifest_root": root,
             "replica": replica, "role": "target", "root_identity": null, "started": null,
-            "observed_root": root,
+            "observed_root": root, "layout": {"kind": "flat"},
+            "structure": {"safetensors": 3, "gguf": 0, "indexes": 0, "problems": []},
         });
         if bad {
             report["observed_root"] = json!(null);
@@ -182,12 +184,17 @@ fn one_flipped_byte_as_json() {
     let check =
         |name: &str, outcome: &str| json!({"name": name, "required": true, "outcome": outcome});
     let expected = json!({
+        "manifest": {"format": "runseal", "files": 5, "root": root},
         "checks": [
+            check("manifest-given", "passed"),
             check("replicas-reached", "failed"),
             check("replicas-verified", "failed"),
             check("replicas-agree", "failed"),
             check("replicas-distinct", "passed"),
             check("replica-count", "failed"),
+            {"name": "structure", "required": false, "outcome": "passed"},
+            {"name": "revision-bound", "required": false, "outcome": "not_performed",
+             "reason": "the manifest names no revision"},
         ],
         "findings": [
             {"code": "replica-unreachable", "severity": "error", "subject": "r1", "detail": unreachable},
@@ -305,7 +312,6 @@ fn what_cannot_run_is_exit_2_with_a_hint() {
         (dir, &["--inventory", "latin1.toml"], "not UTF-8"),
         (dir, &["--inventory", "/dev/zero"], "not a regular file"),
         (dir, &["--manifest", "cluster.toml"], "manifest"),
-        (dir, &["model"], "--manifest"),
         (
             dir,
             &[

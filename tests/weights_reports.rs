@@ -99,7 +99,48 @@ fn every_edit_of_a_report_is_noticed() {
     // Edit, and whether the replica may still be called verified.
     let edits: &[(&str, Edit, bool)] = &[
         ("format", &|r| r.format.push('x'), true),
-        ("manifest root", &|r| r.manifest_root = other, false),
+        ("manifest root", &|r| r.manifest_root = Some(other), false),
+        ("no manifest root", &|r| r.manifest_root = None, false),
+        (
+            "an unfinished download",
+            &|r| r.layout.incomplete.push("x.incomplete".into()),
+            true,
+        ),
+        (
+            "a claim",
+            &|r| {
+                r.layout.claims.push(Claim {
+                    path: r.files[0].path.clone(),
+                    commit: None,
+                    etag: Some("0".repeat(64)),
+                });
+            },
+            true,
+        ),
+        (
+            "a problem of structure",
+            &|r| {
+                r.structure.problems.push(StructureProblem {
+                    path: r.files[0].path.clone(),
+                    kind: StructureKind::ShardTruncated,
+                    detail: "x".into(),
+                    expected: None,
+                    found: None,
+                })
+            },
+            true,
+        ),
+        ("ignored", &|r| r.files[0].state = State::Ignored, true),
+        (
+            "compared",
+            &|r| r.files[0].compared = vec![Compared::Blake3],
+            true,
+        ),
+        (
+            "a blob's name",
+            &|r| r.files[0].blob = Some("0".repeat(40)),
+            true,
+        ),
         ("observed root", &|r| r.observed_root = Some(other), true),
         ("no observed root", &|r| r.observed_root = None, true),
         (

@@ -68,12 +68,24 @@ fn missing_truncated_grown_and_empty() {
     fs::remove_file(f.at(SHARDS[0])).unwrap();
     assert_eq!(f.only_finding(), finding("file-missing", SHARDS[0]));
 
-    for (name, len) in [(SHARDS[0], 4999), (SHARDS[1], 5001), (SHARDS[2], 0)] {
+    // The structure says what became of the file, beside the digest.
+    for (name, len, named) in [
+        (SHARDS[0], 4999, "shard-truncated"),
+        (SHARDS[1], 5001, "shard-overlong"),
+        (SHARDS[2], 0, "shard-truncated"),
+    ] {
         let f = Fixture::new();
         let file = OpenOptions::new().write(true).open(f.at(name)).unwrap();
         file.set_len(len).unwrap();
-        assert_eq!(f.only_finding(), finding("size-mismatch", name));
+        assert_eq!(
+            f.verify(&[]).findings(),
+            [finding("size-mismatch", name), finding(named, name)]
+        );
     }
+    let f = Fixture::new();
+    let file = OpenOptions::new().write(true).open(f.at("config.json"));
+    file.unwrap().set_len(39).unwrap();
+    assert_eq!(f.only_finding(), finding("size-mismatch", "config.json"));
 }
 
 #[test]
@@ -93,8 +105,12 @@ fn swapped_shards_are_both_named() {
     fs::rename(f.at(SHARDS[1]), f.at(SHARDS[0])).unwrap();
     fs::rename(f.at("x"), f.at(SHARDS[1])).unwrap();
     let answer = f.verify(&[]);
-    let expected = [SHARDS[0], SHARDS[1]].map(|s| finding("digest-mismatch", s));
-    assert_eq!((answer.code, answer.findings()), (1, expected.to_vec()));
+    let expected = [SHARDS[0], SHARDS[1]]
+        .map(|s| [finding("digest-mismatch", s), finding("shard-swapped", s)])
+        .concat();
+    assert_eq!((answer.code, answer.findings()), (1, expected));
+    let detail = answer.json()["findings"][1]["detail"].clone();
+    assert!(detail.as_str().unwrap().ends_with(SHARDS[1]), "{detail}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::report::{FileReport, FileStat, Kind, ReplicaReport};
+use super::report::{FileReport, FileStat, Kind, ReplicaReport, State};
 use crate::codes::Code;
 use crate::finding::Finding;
 use crate::relpath::RelPath;
@@ -66,7 +66,10 @@ pub struct Group {
 pub fn agree(reports: &[&ReplicaReport]) -> Agreement {
     let by_path: Vec<BTreeMap<&RelPath, &FileReport>> = reports
         .iter()
-        .map(|r| r.files.iter().map(|f| (&f.path, f)).collect())
+        .map(|r| {
+            let part = r.files.iter().filter(|f| f.state != State::Ignored);
+            part.map(|f| (&f.path, f)).collect()
+        })
         .collect();
     let paths: BTreeSet<&RelPath> = by_path.iter().flat_map(|m| m.keys().copied()).collect();
     let files: Vec<_> = paths

@@ -34,22 +34,46 @@ impl Folder {
     pub(super) fn open(root: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let fd = rustix::fs::openat(CWD, root, flags, OpenMode::empty())?;
-        let stat = rustix::fs::fstat(&fd)?;
-        let identity = RootIdentity {
-            dev: Wide(stat.st_dev.into()),
-            ino: Wide(stat.st_ino.into()),
-        };
+        let identity = identity(&fd)?;
         Ok(Self { fd, identity })
     }
 
     /// Everything below the folder, in byte order of the paths, folders included.
-    /// Fails only when the folder itself cannot be listed.
-    pub(super) fn list(&self) -> io::Result<Vec<FileReport>> {
+    /// Folders for which `enter` is false are listed and not looked into. Fails
+    /// only when the folder itself cannot be listed.
+    pub(super) fn list_into(
+        &self,
+        enter: &dyn Fn(&RelPath) -> bool,
+    ) -> io::Result<Vec<FileReport>> {
         let mut found = Vec::new();
         let here = open_folder(self.fd.as_fd(), c".")?;
-        list_into(here, &[], 0, &mut found)?;
+        list_into(here, &[], 0, enter, &mut found)?;
         found.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(found)
+    }
+
+    /// Opens a folder below this one; no link is followed on the way.
+    pub(super) fn open_folder(&self, path: &RelPath) -> io::Result<Self> {
+        let flags = OFlags::RDONLY
+            | OFlags::DIRECTORY
+            | OFlags::NOFOLLOW
+            | OFlags::NONBLOCK
+            | OFlags::CLOEXEC;
+        let fd = match open_beneath(self.fd.as_fd(), path, flags) {
+            Err(e) if without_openat2(e) => open_stepwise(self.fd.as_fd(), path, flags)?,
+            other => other?,
+        };
+        let identity = identity(&fd)?;
+        Ok(Self { fd, identity })
+    }
+
+    /// What stands at a name in this folder; None when nothing does.
+    pub(super) fn look(&self, name: &RelPath) -> io::Result<Option<(Kind, FileStat)>> {
+        match rustix::fs::statat(&self.fd, name.as_bytes(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some((kind(&stat), file_stat(&stat)))),
+            Err(rustix::io::Errno::NOENT) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
     }
 
     /// Opens what was listed as a regular file. Another thing that took its place
@@ -63,6 +87,14 @@ impl Folder {
             Err(e) => Err(e.into()),
         }
     }
+}
+
+fn identity(fd: &OwnedFd) -> io::Result<RootIdentity> {
+    let stat = rustix::fs::fstat(fd)?;
+    Ok(RootIdentity {
+        dev: Wide(stat.st_dev.into()),
+        ino: Wide(stat.st_ino.into()),
+    })
 }
 
 #[cfg(target_os = "linux")]
@@ -107,6 +139,7 @@ fn list_into(
     fd: OwnedFd,
     prefix: &[u8],
     depth: usize,
+    enter: &dyn Fn(&RelPath) -> bool,
     out: &mut Vec<FileReport>,
 ) -> io::Result<()> {
     let mut dir = Dir::new(fd)?;
@@ -123,14 +156,14 @@ fn list_into(
         bytes.extend_from_slice(name.to_bytes());
         let path = RelPath::from_bytes(&bytes).map_err(io::Error::other)?;
         let mut entry = look_at(fd, &name, path);
-        if entry.kind == Kind::Folder {
+        if entry.kind == Kind::Folder && enter(&entry.path) {
             bytes.push(b'/');
             let inner = if depth + 1 >= MAX_DEPTH {
                 Err(io::Error::other(format!(
                     "nested deeper than {MAX_DEPTH} folders"
                 )))
             } else {
-                open_folder(fd, &name).and_then(|fd| list_into(fd, &bytes, depth + 1, out))
+                open_folder(fd, &name).and_then(|fd| list_into(fd, &bytes, depth + 1, enter, out))
             };
             entry.problem = inner.err().map(|e| could_not_read(&e));
         }
@@ -146,9 +179,12 @@ fn look_at(folder: BorrowedFd, name: &CString, path: RelPath) -> FileReport {
         stat: None,
         sha256: None,
         blake3: None,
+        git_blob: None,
+        blob: None,
         target: None,
         problem: None,
         state: State::NotChecked,
+        compared: Vec::new(),
         reason: None,
     };
     match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -247,7 +283,10 @@ mod tests {
         let deep: std::path::PathBuf = std::iter::repeat_n("d", MAX_DEPTH + 1).collect();
         std::fs::create_dir_all(dir.path().join(&deep)).unwrap();
         std::fs::write(dir.path().join(&deep).join("file"), b"x").unwrap();
-        let found = Folder::open(dir.path()).unwrap().list().unwrap();
+        let found = Folder::open(dir.path())
+            .unwrap()
+            .list_into(&|_| true)
+            .unwrap();
         assert!(found.iter().all(|f| f.kind == Kind::Folder));
         let problems: Vec<_> = found.iter().filter_map(|f| f.problem.as_ref()).collect();
         assert_eq!(problems.len(), 1);

@@ -3,8 +3,9 @@
 //! The pieces follow the question in the order it is answered:
 //!
 //! 1. [`Manifest`] says which files a checkpoint consists of. Its root
-//!    (`runseal-tree/v1`) is the checkpoint's identity.
-//! 2. [`rehash`] looks at one folder: lists it, opens every regular file without
+//!    (`runseal-tree/v1`) is the checkpoint's identity. A foreign file that says
+//!    less is a [`Listing`]; [`git`] ties either to a repository's revision.
+//! 2. [`Place::locate`] settles how the checkpoint lies on disk, and [`rehash`] looks at one folder: lists it, opens every regular file without
 //!    following a link, and hashes what it reads. The [`ReplicaScan`] holds facts
 //!    and no opinion.
 //! 3. A [`ReplicaReport`] is those facts judged against the manifest. The
@@ -20,29 +21,43 @@
 
 mod agree;
 mod beneath;
+mod check;
+mod claims;
+pub mod git;
 mod inventory;
 mod judge;
+mod layout;
 mod manifest;
+mod pointer_tree;
 mod rehash;
 mod report;
 mod restat;
+mod structure;
 mod survey;
 mod values;
 
 pub use agree::{Agreement, FileAgreement, Group, agree};
+pub use check::check_report;
 pub use inventory::{INVENTORY_FORMAT, Inventory, InventoryError, Replica};
+pub use layout::{Chosen, Claim, Layout, LayoutKind, LocateError, Place, Wanted};
 pub use manifest::{
-    Binding, MANIFEST_FORMAT, Manifest, ManifestError, ManifestFile, PinError, Source,
+    Binding, Entry, ListFormat, Listing, MANIFEST_FORMAT, Manifest, ManifestError, ManifestFile,
+    PinError, Source,
 };
-pub use rehash::{NoProgress, Progress, ReplicaScan, Unreachable, rehash, scan_folder};
+pub use pointer_tree::pointer_tree;
+pub use rehash::{
+    NoProgress, Progress, ReplicaScan, Unreachable, What, rehash, rehash_place, scan_folder,
+    scan_place,
+};
 pub use report::{
-    FileReport, FileStat, Integrity, Kind, Problem, ProblemKind, REPLICA_FORMAT, ReplicaReport,
-    ReportContext, Restat, RootIdentity, StatChange, State, check_report, derive_integrity,
+    Compared, FileReport, FileStat, Integrity, Kind, Problem, ProblemKind, REPLICA_FORMAT,
+    ReplicaReport, ReportContext, Restat, RootIdentity, StatChange, State, derive_integrity,
     integrity_of_files,
 };
 pub use restat::restat;
-pub use survey::{Survey, SurveyedReplica, Target, Verdict, survey};
-pub use values::{Algorithm, Blake3Digest, Mode, Wide};
+pub use structure::{Structure, StructureKind, StructureProblem};
+pub use survey::{ManifestSummary, Survey, SurveyedReplica, Target, Verdict, survey};
+pub use values::{Algorithm, Blake3Digest, GitId, Mode, Wide};
 
 use std::io;
 

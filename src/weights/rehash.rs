@@ -13,16 +13,21 @@
 //! to be larger than anyone can read.
 
 use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::path::Path;
 
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
-use super::beneath::{Folder, could_not_read, file_stat, kind};
-use super::manifest::Manifest;
+use super::beneath::{could_not_read, file_stat, kind};
+use super::claims;
+use super::git::{BlobHasher, pointer_blob_id};
+use super::layout::{Layout, LocateError, Place, Wanted};
+use super::manifest::{Listing, covers};
 use super::report::{FileReport, FileStat, Kind, Problem, ProblemKind, RootIdentity};
-use super::values::{Algorithm, Blake3Digest};
+use super::structure::{self, Structure};
+use super::values::{Algorithm, Blake3Digest, GitId};
 use crate::digest::Sha256Digest;
 use crate::relpath::RelPath;
 
@@ -54,23 +59,71 @@ pub struct ReplicaScan {
     pub algorithm: Algorithm,
     /// The folder itself.
     pub root_identity: RootIdentity,
+    /// How the checkpoint lies in it.
+    pub layout: Layout,
+    /// What the weight files say about themselves.
+    pub structure: Structure,
+    /// Paths that were not looked into, because they are not part of the checkpoint.
+    pub ignore: BTreeSet<RelPath>,
     /// Everything in it, in byte order of the paths.
     pub files: Vec<FileReport>,
 }
 
-/// The folder could not be opened or listed at all.
+/// The folder could not be opened or listed at all, or no snapshot in it could be
+/// settled on.
 #[derive(Debug, thiserror::Error)]
-#[error("the folder could not be opened: {0} (hint: check the path and that you may read it)")]
-pub struct Unreachable(#[from] io::Error);
+#[error(transparent)]
+pub struct Unreachable(#[from] pub LocateError);
+
+impl From<io::Error> for Unreachable {
+    fn from(e: io::Error) -> Self {
+        Self(e.into())
+    }
+}
 
 /// Rehashes one replica of the checkpoint that `manifest` describes.
 pub fn rehash(
     root: &Path,
-    manifest: &Manifest,
+    manifest: &impl AsRef<Listing>,
     algorithm: Algorithm,
     progress: &dyn Progress,
 ) -> Result<ReplicaScan, Unreachable> {
-    scan(root, Some(manifest), algorithm, progress)
+    let manifest = manifest.as_ref();
+    let wanted = Wanted {
+        asked: None,
+        pinned: manifest.revision(),
+    };
+    let place = Place::locate(root, wanted)?;
+    rehash_place(place, manifest, algorithm, progress)
+}
+
+/// Rehashes a replica that was found already.
+pub fn rehash_place(
+    place: Place,
+    manifest: &impl AsRef<Listing>,
+    algorithm: Algorithm,
+    progress: &dyn Progress,
+) -> Result<ReplicaScan, Unreachable> {
+    let manifest = manifest.as_ref();
+    let algorithm = manifest.needs(algorithm);
+    let ids = manifest
+        .entries()
+        .filter_map(|e| Some((e.path.clone(), e.git_blob?)));
+    let what = What {
+        ignore: manifest.ignore().clone(),
+        git_blobs: ids.collect(),
+    };
+    scan(place, Some(manifest), what, algorithm, progress)
+}
+
+/// What is done beside hashing everything.
+#[derive(Debug, Clone, Default)]
+pub struct What {
+    /// Paths that are not looked into, each for itself and all below it.
+    pub ignore: BTreeSet<RelPath>,
+    /// Git blob ids that files have to be compared with; where a git-lfs pointer
+    /// does not explain the id, the content's is worked out.
+    pub git_blobs: BTreeMap<RelPath, GitId>,
 }
 
 /// Hashes whatever a folder holds, for pinning.
@@ -79,28 +132,42 @@ pub fn scan_folder(
     algorithm: Algorithm,
     progress: &dyn Progress,
 ) -> Result<ReplicaScan, Unreachable> {
-    scan(root, None, algorithm, progress)
+    let place = Place::locate(root, Wanted::default())?;
+    scan_place(place, What::default(), algorithm, progress)
 }
 
-fn scan(
-    root: &Path,
-    manifest: Option<&Manifest>,
+/// Hashes what a replica that was found holds, for pinning.
+pub fn scan_place(
+    place: Place,
+    what: What,
     algorithm: Algorithm,
     progress: &dyn Progress,
 ) -> Result<ReplicaScan, Unreachable> {
-    let folder = Folder::open(root)?;
-    let mut files = folder.list()?;
+    scan(place, None, what, algorithm, progress)
+}
+
+fn scan(
+    mut place: Place,
+    manifest: Option<&Listing>,
+    what: What,
+    algorithm: Algorithm,
+    progress: &dyn Progress,
+) -> Result<ReplicaScan, Unreachable> {
+    let ignore = what.ignore;
+    let mut files = place.list(&ignore)?;
     files.retain(|f| {
         let wanted_here = manifest.is_some_and(|m| m.get(&f.path).is_some());
-        f.kind != Kind::Folder || f.problem.is_some() || wanted_here
+        let declared = ignore.contains(&f.path);
+        f.kind != Kind::Folder || f.problem.is_some() || wanted_here || declared
     });
-    if let Some(manifest) = manifest {
+    if let Some(manifest) = manifest.filter(|m| !m.is_absent()) {
         spend_budget(&mut files, manifest);
     }
 
     let mut jobs: Vec<(&mut FileReport, FileStat)> = files
         .iter_mut()
         .filter(|f| f.kind == Kind::File && f.problem.is_none())
+        .filter(|f| !covers(&ignore, &f.path))
         .filter_map(|f| f.stat.map(|stat| (f, stat)))
         .collect();
     jobs.sort_by_key(|(_, stat)| std::cmp::Reverse(stat.size));
@@ -109,25 +176,81 @@ fn scan(
     // Bridged and not split in halves: the largest files start first, and no
     // core is left with a run of large ones at the end.
     jobs.into_iter().par_bridge().for_each(|(file, listed)| {
-        match hash_file(&folder, &file.path, listed, algorithm, progress) {
+        match hash_file(&place, &file.path, listed, algorithm, progress) {
             Ok((sha256, blake3)) => (file.sha256, file.blake3) = (sha256, blake3),
             Err(problem) => file.problem = Some(problem),
         }
     });
+    work_out_git_blobs(&mut files, &place, &what.git_blobs);
+    let hashed: Vec<_> = files
+        .iter()
+        .filter(|f| !covers(&ignore, &f.path))
+        .cloned()
+        .collect();
+    let structure = structure::inspect(&hashed, &|path| place.open_file(path));
     Ok(ReplicaScan {
         algorithm,
-        root_identity: folder.identity,
+        root_identity: place.identity(),
+        layout: place.layout().clone(),
+        structure,
+        ignore,
         files,
     })
 }
 
-fn spend_budget(files: &mut [FileReport], manifest: &Manifest) {
+/// Works out git blob ids where only they can be compared. Those files are small:
+/// large ones are known to git by their git-lfs pointer, which follows from what
+/// was hashed already.
+fn work_out_git_blobs(files: &mut [FileReport], place: &Place, ids: &BTreeMap<RelPath, GitId>) {
+    let wanted = |file: &FileReport| {
+        let by_content = ids.get(&file.path).is_some_and(|id| {
+            let pointer = file.sha256.zip(file.stat);
+            pointer.is_none_or(|(sha256, stat)| pointer_blob_id(sha256, stat.size) != *id)
+        });
+        by_content || claims::needs_git_blob(file, place.layout())
+    };
+    let hashed = |f: &&mut FileReport| f.sha256.is_some() || f.blake3.is_some();
+    let jobs: Vec<_> = files
+        .iter_mut()
+        .filter(hashed)
+        .filter(|f| wanted(f))
+        .collect();
+    jobs.into_par_iter().for_each(|file| {
+        let Some(listed) = file.stat else { return };
+        match git_blob(place, &file.path, listed) {
+            Ok(id) => file.git_blob = Some(id),
+            Err(problem) => {
+                (file.sha256, file.blake3) = (None, None);
+                file.problem = Some(problem);
+            }
+        }
+    });
+}
+
+fn git_blob(place: &Place, path: &RelPath, listed: FileStat) -> Result<GitId, Problem> {
+    let mut reader = SteadyFile::open(place, path, listed)?;
+    let mut hasher = BlobHasher::new(listed.size);
+    READ_BUFFER.with_borrow_mut(|buffer| {
+        loop {
+            let chunk = reader.next_chunk(buffer)?;
+            if chunk.is_empty() {
+                break Ok(());
+            }
+            hasher.update(chunk);
+        }
+    })?;
+    reader.finish()?;
+    Ok(hasher.finish())
+}
+
+fn spend_budget(files: &mut [FileReport], manifest: &Listing) {
     let mut left = manifest.total_size().saturating_add(SPARE);
     for file in files.iter_mut().filter(|f| f.kind == Kind::File) {
         let Some(size) = file.stat.map(|s| s.size) else {
             continue;
         };
-        if manifest.get(&file.path).is_some_and(|m| m.size == size) {
+        let may_match = |size_listed: Option<u64>| size_listed.is_none_or(|s| s == size);
+        if manifest.get(&file.path).is_some_and(|m| may_match(m.size)) {
             continue;
         }
         match left.checked_sub(size) {
@@ -149,13 +272,13 @@ thread_local! {
 type Digests = (Option<Sha256Digest>, Option<Blake3Digest>);
 
 fn hash_file(
-    folder: &Folder,
+    place: &Place,
     path: &RelPath,
     listed: FileStat,
     algorithm: Algorithm,
     progress: &dyn Progress,
 ) -> Result<Digests, Problem> {
-    let mut reader = SteadyFile::open(folder, path, listed)?;
+    let mut reader = SteadyFile::open(place, path, listed)?;
     let mut sha256 = algorithm.sha256().then(Sha256::new);
     let mut blake3 = algorithm.blake3().then(blake3::Hasher::new);
     READ_BUFFER.with_borrow_mut(|buffer| {
@@ -189,8 +312,8 @@ struct SteadyFile {
 }
 
 impl SteadyFile {
-    fn open(folder: &Folder, path: &RelPath, listed: FileStat) -> Result<Self, Problem> {
-        let file = folder.open_file(path).map_err(|e| not_opened(&e))?;
+    fn open(place: &Place, path: &RelPath, listed: FileStat) -> Result<Self, Problem> {
+        let file = place.open_file(path).map_err(|e| not_opened(&e))?;
         let this = Self {
             file,
             listed,

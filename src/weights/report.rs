@@ -1,6 +1,6 @@
 //! What a rehash found on one replica, and what follows from it.
 //!
-//! The file list holds facts. Everything else in the report (states, findings,
+//! The file list, the layout and the structure hold facts. Everything else in the report (states, findings,
 //! observed root) is derived from them by [`super::judge`], once when the report
 //! is written and again by everyone who reads it.
 
@@ -9,10 +9,12 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::judge::{self, observed_root};
-use super::manifest::Manifest;
+use super::judge::{self, Facts, observed_root};
+use super::layout::Layout;
+use super::manifest::Listing;
 use super::rehash::ReplicaScan;
-use super::values::{Algorithm, Blake3Digest, Mode, Wide};
+use super::structure::Structure;
+use super::values::{Algorithm, Blake3Digest, GitId, Mode, Wide};
 use crate::codes::Code;
 use crate::digest::Sha256Digest;
 use crate::finding::Finding;
@@ -41,10 +43,12 @@ pub struct ReplicaReport {
     /// Digest of the run's plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan_digest: Option<Sha256Digest>,
-    /// Root of the manifest that the folder was compared with.
-    pub manifest_root: Sha256Digest,
-    /// Root over every file that was found. Absent when anything could not be
-    /// hashed with SHA-256, or was not a file.
+    /// Root of the manifest that the folder was compared with. Absent when the
+    /// manifest gives none, because sizes or SHA-256 of some files are not in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manifest_root: Option<Sha256Digest>,
+    /// Root over every file that was found, ignored ones aside. Absent when
+    /// anything could not be hashed with SHA-256, or was not a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_root: Option<Sha256Digest>,
     /// Boot id of the machine that read the files.
@@ -57,8 +61,17 @@ pub struct ReplicaReport {
     pub algorithm: Algorithm,
     /// The folder itself.
     pub root_identity: RootIdentity,
+    /// How the checkpoint lies in it; absent in early reports, which were of flat
+    /// folders.
+    #[serde(default)]
+    pub layout: Layout,
+    /// What the weight files say about themselves; absent in early reports, which
+    /// did not look.
+    #[serde(default)]
+    pub structure: Structure,
     /// Everything found in the folder, in byte order of the paths. Folders are
-    /// left out unless the manifest has a file there or they could not be read.
+    /// left out unless the manifest has a file there or ignores them, or they could
+    /// not be read.
     pub files: Vec<FileReport>,
     /// What does not hold, derived from `files` and the manifest.
     pub findings: Vec<Finding>,
@@ -94,6 +107,13 @@ pub struct FileReport {
     /// BLAKE3 of the bytes read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blake3: Option<Blake3Digest>,
+    /// Git blob id of the bytes read, where something had to be compared with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub git_blob: Option<GitId>,
+    /// In a hub cache, the blob that the snapshot's link leads to; kind, stat and
+    /// digests are the blob's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blob: Option<String>,
     /// What a symbolic link says, escaped like a path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
@@ -102,9 +122,38 @@ pub struct FileReport {
     pub problem: Option<Problem>,
     /// Derived: does it match the manifest?
     pub state: State,
+    /// Derived: which digests were compared, when that is not just the ones that
+    /// the rehash computed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub compared: Vec<Compared>,
     /// Derived: why not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+/// A digest that a file was compared by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Compared {
+    /// SHA-256.
+    Sha256,
+    /// BLAKE3.
+    Blake3,
+    /// The git blob id of its content, a SHA-1.
+    GitBlob,
+    /// The git blob id of the git-lfs pointer to its content.
+    GitPointer,
+}
+
+impl fmt::Display for Compared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sha256 => "SHA-256",
+            Self::Blake3 => "BLAKE3",
+            Self::GitBlob => "git blob id",
+            Self::GitPointer => "git-lfs pointer's blob id",
+        })
+    }
 }
 
 /// What an entry of a folder is.
@@ -179,6 +228,8 @@ pub enum ProblemKind {
     CouldNotRead,
     /// It does not match the manifest anyway and reading it could take for ever.
     TooLarge,
+    /// A link of a snapshot leads to a blob that the cache does not have.
+    Dangling,
 }
 
 /// Whether one file matches the manifest.
@@ -191,6 +242,8 @@ pub enum State {
     Mismatch,
     /// Nothing is known.
     NotChecked,
+    /// The manifest says that it is not part of the checkpoint; not looked into.
+    Ignored,
 }
 
 /// Whether one replica matches the manifest.
@@ -263,9 +316,20 @@ pub struct ReportContext {
 
 impl ReplicaScan {
     /// Judges the facts against the manifest they were gathered for.
-    pub fn into_report(self, manifest: &Manifest, context: ReportContext) -> ReplicaReport {
+    pub fn into_report(
+        self,
+        manifest: &impl AsRef<Listing>,
+        context: ReportContext,
+    ) -> ReplicaReport {
+        let manifest = manifest.as_ref();
         let mut files = self.files;
-        let findings = judge::judge(&context.replica, manifest, self.algorithm, &mut files);
+        let facts = Facts {
+            replica: &context.replica,
+            algorithm: self.algorithm,
+            layout: &self.layout,
+            structure: &self.structure,
+        };
+        let findings = judge::judge(facts, manifest, &mut files);
         ReplicaReport {
             format: REPLICA_FORMAT.to_owned(),
             replica: context.replica,
@@ -274,12 +338,14 @@ impl ReplicaScan {
             nonce_hash: context.nonce_hash,
             plan_digest: context.plan_digest,
             manifest_root: manifest.root(),
-            observed_root: observed_root(&files),
+            observed_root: observed_root(manifest, &files),
             boot_id: context.boot_id,
             started: context.started,
             finished: context.finished,
             algorithm: self.algorithm,
             root_identity: self.root_identity,
+            layout: self.layout,
+            structure: self.structure,
             files,
             findings,
             after: None,
@@ -291,7 +357,7 @@ impl ReplicaScan {
 /// and the manifest alone; states and findings in the report are not looked at.
 ///
 /// Only SHA-256 counts: the root that plans pin does not commit to BLAKE3.
-pub fn derive_integrity(manifest: &Manifest, report: &ReplicaReport) -> Integrity {
+pub fn derive_integrity(manifest: &impl AsRef<Listing>, report: &ReplicaReport) -> Integrity {
     let integrity = integrity_of_files(manifest, report);
     if integrity == Integrity::Verified && report.algorithm == Algorithm::Blake3 {
         return Integrity::NotChecked {
@@ -303,8 +369,12 @@ pub fn derive_integrity(manifest: &Manifest, report: &ReplicaReport) -> Integrit
 
 /// As [`derive_integrity`], but satisfied with the manifest file's BLAKE3 digests
 /// when only those were computed: for readers who trust the file as a whole.
-pub fn integrity_of_files(manifest: &Manifest, report: &ReplicaReport) -> Integrity {
+pub fn integrity_of_files(manifest: &impl AsRef<Listing>, report: &ReplicaReport) -> Integrity {
+    let manifest = manifest.as_ref();
     let not_checked = |reason: String| Integrity::NotChecked { reason };
+    if manifest.is_absent() {
+        return not_checked("there is no manifest to compare with".to_owned());
+    }
     if report.manifest_root != manifest.root() {
         return not_checked("the report is about another manifest".to_owned());
     }
@@ -312,7 +382,7 @@ pub fn integrity_of_files(manifest: &Manifest, report: &ReplicaReport) -> Integr
         return not_checked("the report lists a path twice or out of order".to_owned());
     }
     let mut files = report.files.clone();
-    let findings = judge::judge(&report.replica, manifest, report.algorithm, &mut files);
+    let findings = judge::judge(Facts::of(report), manifest, &mut files);
     let missing = findings.iter().any(|f| f.code == Code::FileMissing);
     if missing || files.iter().any(|f| f.state == State::Mismatch) {
         return Integrity::Mismatch;
@@ -330,153 +400,6 @@ pub fn integrity_of_files(manifest: &Manifest, report: &ReplicaReport) -> Integr
     Integrity::Verified
 }
 
-/// Does the report follow from its own facts, and is it about this manifest?
-///
-/// Every finding is a `replica-report-mismatch`: something in the report was
-/// edited, or written by a program that judges differently. Mismatching weights,
-/// honestly reported, give no finding here.
-pub fn check_report(manifest: &Manifest, report: &ReplicaReport) -> Vec<Finding> {
-    let mut out = Vec::new();
-    let mut differs = |field: &str, detail: &str, expected: String, found: String| {
-        if expected != found {
-            let subject = format!("{}/{field}", report.replica);
-            out.push(
-                Finding::new(Code::ReplicaReportMismatch, subject, detail).values(expected, found),
-            );
-        }
-    };
-    let text = |v: Option<Sha256Digest>| v.map_or("none".to_owned(), |d| d.hex());
-    differs(
-        "format",
-        "The report is in another format.",
-        REPLICA_FORMAT.to_owned(),
-        report.format.clone(),
-    );
-    differs(
-        "manifest_root",
-        "The report is about another manifest.",
-        manifest.root().hex(),
-        report.manifest_root.hex(),
-    );
-    differs(
-        "observed_root",
-        "The observed root is not that of the files in the report.",
-        text(observed_root(&report.files)),
-        text(report.observed_root),
-    );
-    differs(
-        "files",
-        "The paths are not in strictly ascending order.",
-        "in order".to_owned(),
-        if in_order(&report.files) {
-            "in order"
-        } else {
-            "out of order"
-        }
-        .to_owned(),
-    );
-    differs(
-        "started",
-        "The times are not RFC 3339 in UTC, or do not run forwards.",
-        "in order".to_owned(),
-        times_run_forwards(report),
-    );
-    if let Some(after) = &report.after {
-        differs(
-            "after.unchanged",
-            "The second look lists changes that it denies, or the reverse.",
-            after.changed.is_empty().to_string(),
-            after.unchanged.to_string(),
-        );
-    }
-
-    let mut files = report.files.clone();
-    let findings = judge::judge(&report.replica, manifest, report.algorithm, &mut files);
-    for (derived, stated) in files.iter().zip(&report.files) {
-        differs(
-            &stated.path.to_string(),
-            "The state of the file does not follow from what was read.",
-            state_in_words(derived),
-            state_in_words(stated),
-        );
-        if let Some(why) = impossible(stated, report.algorithm) {
-            differs(
-                &stated.path.to_string(),
-                "The entry contradicts itself.",
-                "a possible entry".to_owned(),
-                why.to_owned(),
-            );
-        }
-    }
-    if findings != report.findings {
-        differs(
-            "findings",
-            "The findings are not those that follow from the files.",
-            codes_in_words(&findings),
-            // Same codes, other words: still told apart.
-            format!("{} (as stated)", codes_in_words(&report.findings)),
-        );
-    }
-    out
-}
-
-fn in_order(files: &[FileReport]) -> bool {
+pub(super) fn in_order(files: &[FileReport]) -> bool {
     files.windows(2).all(|w| w[0].path < w[1].path)
-}
-
-fn times_run_forwards(report: &ReplicaReport) -> String {
-    let mut last: Option<jiff::Timestamp> = None;
-    let after = report.after.as_ref().map(|a| &a.finished);
-    for text in [&report.started, &report.finished].into_iter().chain(after) {
-        match text.parse::<jiff::Timestamp>() {
-            Ok(t) if text.ends_with('Z') && last.is_none_or(|l| l <= t) => last = Some(t),
-            _ => return text.clone(),
-        }
-    }
-    "in order".to_owned()
-}
-
-fn state_in_words(file: &FileReport) -> String {
-    let state = match file.state {
-        State::Verified => "verified",
-        State::Mismatch => "mismatch",
-        State::NotChecked => "not checked",
-    };
-    match &file.reason {
-        Some(reason) => format!("{state}: {reason}"),
-        None => state.to_owned(),
-    }
-}
-
-fn codes_in_words(findings: &[Finding]) -> String {
-    if findings.is_empty() {
-        return "none".to_owned();
-    }
-    let each: Vec<_> = findings
-        .iter()
-        .map(|f| format!("{} {}", f.code, f.subject))
-        .collect();
-    each.join(", ")
-}
-
-/// Facts that no rehash writes down together.
-fn impossible(file: &FileReport, algorithm: Algorithm) -> Option<&'static str> {
-    let digest = file.sha256.is_some() || file.blake3.is_some();
-    if digest && file.kind != Kind::File {
-        return Some("a digest of something that is not a file");
-    }
-    if digest && file.problem.is_some() {
-        return Some("a digest and a reason why there is none");
-    }
-    if digest && file.stat.is_none() {
-        return Some("a digest of a file that was never looked at");
-    }
-    if file.sha256.is_some() && !algorithm.sha256() || file.blake3.is_some() && !algorithm.blake3()
-    {
-        return Some("a digest that this rehash did not compute");
-    }
-    if file.target.is_some() && file.kind != Kind::Symlink {
-        return Some("a link target on something that is not a link");
-    }
-    None
 }

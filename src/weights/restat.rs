@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::beneath::Folder;
+use super::layout::{Place, Wanted};
 use super::rehash::differences;
-use super::report::{FileReport, Kind, ReplicaReport, Restat, StatChange};
+use super::report::{FileReport, Kind, ReplicaReport, Restat, StatChange, State};
 
 /// Compares a folder with the report of its rehash. `finished` is the time now,
 /// RFC 3339 in UTC.
@@ -24,12 +24,17 @@ pub fn restat(root: &Path, report: &ReplicaReport, finished: String) -> Restat {
 }
 
 fn look(root: &Path, report: &ReplicaReport) -> std::io::Result<Vec<StatChange>> {
-    let folder = Folder::open(root)?;
+    let wanted = Wanted {
+        asked: None,
+        pinned: report.layout.revision.as_deref(),
+    };
+    let mut place = Place::locate(root, wanted).map_err(std::io::Error::other)?;
     let mut changed = Vec::new();
-    if folder.identity != report.root_identity {
+    if place.identity() != report.root_identity {
         changed.push(change(".", "it is another folder".to_owned()));
     }
-    let now = folder.list()?;
+    let ignored = report.files.iter().filter(|f| f.state == State::Ignored);
+    let now = place.list(&ignored.map(|f| f.path.clone()).collect())?;
     let mut before: BTreeMap<_, _> = report.files.iter().map(|f| (&f.path, f)).collect();
     for entry in &now {
         match before.remove(&entry.path) {
@@ -50,6 +55,9 @@ fn look(root: &Path, report: &ReplicaReport) -> std::io::Result<Vec<StatChange>>
 }
 
 fn compare(old: &FileReport, new: &FileReport) -> Option<String> {
+    if old.blob != new.blob {
+        return Some("its link leads to another blob".to_owned());
+    }
     if old.kind != new.kind {
         return Some(format!("it was a {} and is a {}", old.kind, new.kind));
     }

@@ -60,6 +60,36 @@ impl FromStr for Blake3Digest {
     }
 }
 
+/// The id of a git object: a SHA-1, written as 40 lower-case hex digits.
+///
+/// SHA-1 is no longer collision-resistant: whoever made both of two files can
+/// have given them one id. It ties a file to a git tree, never more.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GitId(pub [u8; 20]);
+
+impl fmt::Display for GitId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex::encode(self.0))
+    }
+}
+
+impl fmt::Debug for GitId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "git:{self}")
+    }
+}
+
+impl FromStr for GitId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut out = [0u8; 20];
+        hex::decode_to_slice(text, &mut out)
+            .map_err(|_| format!("{text:?} is not a git object id of 40 hexadecimal digits"))?;
+        Ok(Self(out))
+    }
+}
+
 /// The permission bits of a file, written as four octal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mode(pub u32);
@@ -118,6 +148,7 @@ macro_rules! as_text {
 }
 
 as_text!(Blake3Digest, "^[0-9a-fA-F]{64}$");
+as_text!(GitId, "^[0-9a-fA-F]{40}$");
 as_text!(Mode, "^[0-7]{4}$");
 
 /// An integer of any size a file system gives (times in nanoseconds, device and

@@ -197,9 +197,11 @@ class Bundle:
         r = self.own(name, self.json(name), "runseal.replica/v1", replica=replica["name"], role=role,
                      plan_digest=self.digest("plan.json"), boot_id=self.nodes[replica["node"]]["before"]["boot_id"])
         listed = {e["path"]: e for e in self.manifests[role]["files"]}
-        self.expect(name, r.get("observed_root") == record.observed_root(r), "observed root does not follow")
+        self.expect(name, r.get("observed_root") == record.observed_root(self.manifests[role], r), "observed root does not follow")
         for e in r["files"]:
             state = record.entry_state(e, listed.get(e["path"]), r["algorithm"])
+            if record.ignored(self.manifests[role], e["path"]):
+                state = "ignored"
             self.expect(name, e["state"] == state, f"{e['path']} is {state}")
         return r
 

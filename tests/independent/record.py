@@ -45,9 +45,13 @@ def manifest_root(manifest):
     return tree_root((path_bytes(f["path"]), f["size"], bytes.fromhex(f["sha256"])) for f in manifest["files"]).hex()
 
 
-def observed_root(report):
-    files = report["files"]
-    if any(f["kind"] != "file" or "problem" in f or "stat" not in f or "sha256" not in f for f in files):
+def ignored(manifest, path):
+    return any(path == p or path.startswith(p + "/") for p in manifest.get("ignore", []))
+
+
+def observed_root(manifest, report):
+    files = [f for f in report["files"] if not ignored(manifest, f["path"])]
+    if not files or any(f["kind"] != "file" or "problem" in f or "stat" not in f or "sha256" not in f for f in files):
         return None
     return tree_root((path_bytes(f["path"]), f["stat"]["size"], bytes.fromhex(f["sha256"])) for f in files).hex()
 
@@ -60,7 +64,8 @@ def integrity(manifest, report):
     if any(a >= b for a, b in zip(paths, paths[1:])):
         return "not_checked"
     listed = {f["path"]: f for f in manifest["files"]}
-    states = [entry_state(f, listed.get(f["path"]), report["algorithm"]) for f in report["files"]]
+    states = [entry_state(f, listed.get(f["path"]), report["algorithm"]) for f in report["files"]
+              if not ignored(manifest, f["path"])]
     unread = tuple(f["path"] + "/" for f in report["files"] if f["kind"] == "folder" and "problem" in f)
     there = {f["path"] for f in report["files"]}
     if "mismatch" in states or any(p not in there and not p.startswith(unread) for p in listed):

@@ -1,6 +1,8 @@
 //! Small checkpoints on a real file system, and the real binary run on them.
 #![allow(dead_code)]
 
+pub mod hub;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -17,19 +19,43 @@ pub const SHARDS: [&str; 3] = [
 ];
 
 /// The content of the file with this name: deterministic, and all shards equally
-/// long, so that two can be swapped without their sizes telling.
+/// long, so that two can be swapped without their sizes telling. A shard is a whole
+/// safetensors file.
 pub fn content(name: &str) -> Vec<u8> {
     let seed = name
         .bytes()
         .fold(7u32, |a, b| a.wrapping_mul(31).wrapping_add(b.into()));
-    let len = if name.ends_with("safetensors") {
-        5000
-    } else {
-        40
+    let noise = |len: usize| -> Vec<u8> {
+        (0..len as u32)
+            .map(|i| (i.wrapping_mul(seed) >> 7) as u8)
+            .collect()
     };
-    (0..len)
-        .map(|i: u32| (i.wrapping_mul(seed) >> 7) as u8)
-        .collect()
+    if !name.ends_with(".safetensors") {
+        return noise(40);
+    }
+    const LEN: usize = 5000;
+    let tensor = format!("tensor.{}", &name[name.len().saturating_sub(26)..]);
+    safetensors(&[(&tensor, &noise(LEN - 8 - 150))], 150)
+}
+
+/// A safetensors file of byte tensors whose header is padded to `header` bytes.
+pub fn safetensors(tensors: &[(&str, &[u8])], header: usize) -> Vec<u8> {
+    let mut map = serde_json::Map::new();
+    let mut data = Vec::new();
+    for (name, bytes) in tensors {
+        let begin = data.len();
+        data.extend_from_slice(bytes);
+        let entry = serde_json::json!({
+            "dtype": "U8", "shape": [bytes.len()], "data_offsets": [begin, data.len()],
+        });
+        map.insert((*name).to_owned(), entry);
+    }
+    let text = serde_json::to_string(&map).unwrap();
+    let text = format!("{text:header$}");
+    let mut out = (text.len() as u64).to_le_bytes().to_vec();
+    out.extend(text.as_bytes());
+    out.extend(data);
+    out
 }
 
 /// Writes a checkpoint of three shards, a config and a file in a sub-folder.

@@ -9,6 +9,7 @@ mod engine;
 mod init;
 mod keygen;
 mod keys;
+mod pin;
 mod plan;
 mod run;
 mod verdict;
@@ -35,6 +36,7 @@ struct Args {
 enum Command {
     Init(init::Args),
     Keygen(keygen::Args),
+    Pin(pin::Args),
     Plan(plan::Args),
     Run(run::Args),
     Close(close::Args),
@@ -45,6 +47,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Init(args) => init::run(args),
         Command::Keygen(args) => keygen::run(args),
+        Command::Pin(args) => pin::run(args),
         Command::Plan(args) => plan::run(args),
         Command::Run(args) => run::run(args),
         Command::Close(args) => close::run(args),

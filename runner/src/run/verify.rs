@@ -178,6 +178,7 @@ fn survey_all(
                         finished: String::new(),
                     },
                     path: Path::new(r.paths.get(role).map_or("", String::as_str)),
+                    revision: None,
                     progress: &NoProgress,
                 })
                 .collect();

@@ -2,10 +2,16 @@
 //!
 //! A [`Manifest`] can only be had whole: [`Manifest::new`] refuses every list of
 //! files that two readers, or two file systems, could understand in two ways.
-//! Readers and writers of file formats stand beside it, one module each, and all
-//! go through that one door.
+//! Readers and writers of file formats stand beside it, one module each. Foreign
+//! formats give a [`Listing`], which may know less of each file; the same rules
+//! guard it.
 
+mod checksums;
+mod hashdeep;
+mod hf_tree;
+mod listing;
 mod own;
+mod read;
 
 use std::collections::BTreeMap;
 
@@ -15,22 +21,25 @@ use serde::{Deserialize, Serialize};
 use super::rehash::ReplicaScan;
 use super::report::{FileReport, Kind};
 use super::values::{Blake3Digest, Mode};
-use crate::digest::{Sha256Digest, tree_root};
-use crate::json::{JsonError, MAX_INTEGER};
-use crate::relpath::RelPath;
+use crate::digest::Sha256Digest;
+use crate::json::JsonError;
+use crate::relpath::{BadPath, RelPath};
 
+pub(crate) use listing::covers;
+pub use listing::{Entry, ListFormat, Listing};
 pub use own::MANIFEST_FORMAT;
 
 /// A list of files and the root digest that commits to it.
 ///
 /// The root is `runseal-tree/v1` over path, size and SHA-256. BLAKE3 digests,
-/// modes and the source are carried beside it and are *not* committed to.
+/// modes, ignored paths and the source are carried beside it and are *not*
+/// committed to; a report shows every ignored path that exists.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "own::Raw", into = "own::Raw")]
 pub struct Manifest {
     root: Sha256Digest,
     files: BTreeMap<RelPath, ManifestFile>,
-    source: Option<Source>,
+    listing: Listing,
 }
 
 /// One file of a checkpoint.
@@ -49,6 +58,18 @@ pub struct ManifestFile {
     /// Permission bits when it was pinned; a changed execute bit is a note.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
+}
+
+impl ManifestFile {
+    fn entry(&self) -> Entry {
+        Entry {
+            size: Some(self.size),
+            sha256: Some(self.sha256),
+            blake3: self.blake3,
+            mode: self.mode,
+            ..Entry::of(self.path.clone())
+        }
+    }
 }
 
 /// Where the checkpoint is said to come from.
@@ -72,6 +93,9 @@ pub struct Source {
 pub enum Binding {
     /// Only the word of whoever made the manifest.
     Asserted,
+    /// When the manifest was made, the files were tied to the revision by its git
+    /// objects. For a reader who does not have them, that too is asserted.
+    GitObjects,
 }
 
 /// Why a manifest was refused.
@@ -81,6 +105,28 @@ pub enum ManifestError {
     /// The bytes are not strict JSON.
     #[error("the manifest is {0}")]
     Json(#[from] JsonError),
+    /// It is in no format that is known.
+    #[error(
+        "this is no manifest in a known format: {0} (hint: own JSON, sha256sum, --tag, b3sum, hashdeep, a hub's tree listing, or a folder with git-lfs pointers)"
+    )]
+    Unknown(String),
+    /// A line cannot be read in exactly one way.
+    #[error("line {line} of the manifest: {why} (hint: make the list again, or fix the line)")]
+    Line {
+        /// Counted from 1.
+        line: usize,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A path leads elsewhere or is no path.
+    #[error("{0}")]
+    Path(#[from] BadPath),
+    /// A file is named, but nothing that its content could be compared with.
+    #[error("the manifest gives no usable digest for {0} (hint: SHA-256, BLAKE3 or a git blob id)")]
+    NoDigest(RelPath),
+    /// A file is listed and declared as ignored.
+    #[error("the manifest lists {0} and also says to ignore it (hint: one of the two is wrong)")]
+    ListedAndIgnored(RelPath),
     /// It names another format, or none.
     #[error(
         "the manifest's format is {found}, not {MANIFEST_FORMAT:?} (hint: docs/formats.md describes it; `attest run` writes one)"
@@ -172,20 +218,36 @@ impl Manifest {
                 });
             }
         }
-        refuse_ambiguity(&map)?;
-        let root = tree_root(map.values().map(|f| (&f.path, f.size, f.sha256)));
+        let entries = map.values().map(ManifestFile::entry);
+        let listing = Listing::new(ListFormat::Runseal, entries)?.with_source(source);
+        // Every size and SHA-256 is there, so there is a root.
+        let root = listing.root().ok_or(ManifestError::Empty)?;
         Ok(Self {
             root,
             files: map,
-            source,
+            listing,
         })
     }
 
-    /// Makes a manifest of what a scan with SHA-256 saw in a folder. Anything but
-    /// plain, readable files that held still is refused.
+    /// Declares paths that are not part of the checkpoint, see
+    /// [`Listing::with_ignore`].
+    pub fn with_ignore(
+        self,
+        ignore: impl IntoIterator<Item = RelPath>,
+    ) -> Result<Self, ManifestError> {
+        Ok(Self {
+            listing: self.listing.with_ignore(ignore)?,
+            ..self
+        })
+    }
+
+    /// Makes a manifest of what a scan with SHA-256 saw in a folder, with the
+    /// paths that it was told to ignore. Anything but plain, readable files that
+    /// held still is refused.
     pub fn from_scan(scan: &ReplicaScan, source: Option<Source>) -> Result<Self, PinError> {
-        let files: Result<Vec<_>, _> = scan.files.iter().map(pinned).collect();
-        Ok(Self::new(files?, source)?)
+        let part = |f: &&FileReport| !covers(&scan.ignore, &f.path);
+        let files: Result<Vec<_>, _> = scan.files.iter().filter(part).map(pinned).collect();
+        Ok(Self::new(files?, source)?.with_ignore(scan.ignore.iter().cloned())?)
     }
 
     /// The checkpoint's identity.
@@ -210,49 +272,19 @@ impl Manifest {
 
     /// Sum of the sizes.
     pub fn total_size(&self) -> u64 {
-        self.files.values().map(|f| f.size).sum()
+        self.listing.total_size()
     }
 
     /// Where the files are said to come from.
     pub fn source(&self) -> Option<&Source> {
-        self.source.as_ref()
+        self.listing.source()
     }
 }
 
-fn refuse_ambiguity(files: &BTreeMap<RelPath, ManifestFile>) -> Result<(), ManifestError> {
-    if files.is_empty() {
-        return Err(ManifestError::Empty);
+impl AsRef<Listing> for Manifest {
+    fn as_ref(&self) -> &Listing {
+        &self.listing
     }
-    let mut total = 0u64;
-    let mut folded = BTreeMap::new();
-    for (path, file) in files {
-        total = total
-            .checked_add(file.size)
-            .filter(|sum| *sum <= MAX_INTEGER)
-            .ok_or_else(|| ManifestError::TooLarge(path.clone()))?;
-        if let Some(other) = folded.insert(fold(path), path) {
-            return Err(ManifestError::CaseFold(other.clone(), path.clone()));
-        }
-    }
-    // Folders are compared in folded form too: `A` and `a/b` cannot both exist
-    // where case does not matter.
-    for (name, path) in &folded {
-        for (end, _) in name.match_indices('/') {
-            if let Some(file) = folded.get(&name[..end]) {
-                return Err(ManifestError::FileAndFolder {
-                    file: (*file).clone(),
-                    below: (*path).clone(),
-                });
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The path as a file system that ignores case would compare it. The escaped
-/// form is injective and its escapes are lower-case, so only case can collide.
-fn fold(path: &RelPath) -> String {
-    path.to_string().to_lowercase()
 }
 
 fn pinned(file: &FileReport) -> Result<ManifestFile, PinError> {

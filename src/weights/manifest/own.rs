@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::{Manifest, ManifestError, ManifestFile, Source};
 use crate::digest::Sha256Digest;
 use crate::json;
+use crate::relpath::RelPath;
 
 /// The value of the `format` field.
 pub const MANIFEST_FORMAT: &str = "runseal.manifest/v1";
@@ -29,6 +30,9 @@ pub struct Raw {
     /// At least one file.
     #[schemars(length(min = 1))]
     files: Vec<ManifestFile>,
+    /// Paths that are not part of the checkpoint, each for itself and all below it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    ignore: Vec<RelPath>,
     /// Where the files are said to come from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     source: Option<Source>,
@@ -43,7 +47,7 @@ impl TryFrom<Raw> for Manifest {
                 found: format!("{:?}", raw.format),
             });
         }
-        let manifest = Manifest::new(raw.files, raw.source)?;
+        let manifest = Manifest::new(raw.files, raw.source)?.with_ignore(raw.ignore)?;
         if manifest.root != raw.root {
             return Err(ManifestError::Root {
                 stated: raw.root,
@@ -60,7 +64,8 @@ impl From<Manifest> for Raw {
             format: MANIFEST_FORMAT.to_owned(),
             root: manifest.root,
             files: manifest.files.into_values().collect(),
-            source: manifest.source,
+            ignore: manifest.listing.ignore().iter().cloned().collect(),
+            source: manifest.listing.source().cloned(),
         }
     }
 }
