@@ -214,6 +214,88 @@ codes! {
         "The bytes are the pinned ones; only the permission was changed.",
         "Set the permission back if something depends on it.";
 
+    // Reaching a replica on another machine.
+    NodeUnreachable = "node-unreachable", Error,
+        "No connection to the node could be made.",
+        "A replica that nobody looked at never counts as verified.",
+        "Check that the node is up, and host and port in the inventory; `ssh -v HOST true` says more.";
+    NodeTimeout = "node-timeout", Error,
+        "The node, or the program on it, stopped answering.",
+        "What it had read until then proves nothing about the rest.",
+        "Check power, link and load of the node, then run again; --timeout allows longer silences.";
+    NodeKeyRefused = "node-key-refused", Error,
+        "The node refused every key that ssh offered.",
+        "Nothing was read there.",
+        "Check user and identity in the inventory and the node's authorized_keys; BatchMode never asks for a password.";
+    NodeHostKeyChanged = "node-host-key-changed", Error,
+        "The node shows another host key than the one known or pinned.",
+        "Another machine may be answering in its place; nothing was sent to it.",
+        "Find out why by another channel before you change known_hosts or the pin.";
+    NodeHostKeyUnknown = "node-host-key-unknown", Error,
+        "No host key of this node is known, and none is accepted unseen.",
+        "An unknown machine could report whatever it likes.",
+        "Compare the fingerprint by another channel, then add it to known_hosts or pin it as host_key in the inventory.";
+    ConnectionLost = "connection-lost", Error,
+        "The connection ended before the report arrived.",
+        "An unfinished rehash counts as none.",
+        "Check the link and the node, then run again.";
+    TransportMissing = "transport-missing", Error,
+        "The program that should reach the node could not be started on this machine.",
+        "Nothing was read there.",
+        "Install it, or correct the command in the inventory or --ssh.";
+    AgentMissing = "agent-missing", Error,
+        "The node has no `verify` where the inventory says.",
+        "The rehash is done on the node by the same program that runs here.",
+        "Install it there, set `agent` in the inventory, or let --push-agent copy it.";
+    AgentExecFormat = "agent-exec-format", Error,
+        "The node cannot execute the `verify` that is there.",
+        "It was built for another architecture, needs libraries that are not there, or may not be executed.",
+        "Build a static one for the node's architecture and give it to --push-agent=FILE.";
+    AgentWrongVersion = "agent-wrong-version", Error,
+        "The `verify` on the node has another version than the one here.",
+        "Two versions may judge the same files differently.",
+        "Install the same version on the node, or use --push-agent.";
+    AgentDigestMismatch = "agent-digest-mismatch", Error,
+        "The `verify` on the node is not the pinned or pushed binary.",
+        "A program with other bytes can report whatever it likes.",
+        "Find out who replaced it. A file in the agent cache is never overwritten: remove it by hand.";
+    AgentBinaryDiffers = "agent-binary-differs", Note,
+        "The `verify` on the node has this version but other bytes.",
+        "Another architecture or another build explains it; so would a changed program.",
+        "Pin the expected digest as agent_sha256 in the inventory, or use --push-agent.";
+    AgentProtocol = "agent-protocol", Error,
+        "What came back from the node is not what `verify weights --agent` says.",
+        "An answer that cannot be read, or that is about something else, counts as none.",
+        "Often a login script prints text: make it silent for non-interactive shells. Otherwise check which program `agent` names.";
+    AgentFailed = "agent-failed", Error,
+        "The program on the node ended without a report.",
+        "Nothing is known about the files there.",
+        "The detail quotes what it said last.";
+    SudoRefused = "sudo-refused", Error,
+        "The node's sudo did not let the program run without a password.",
+        "Files that only root may read could not be read.",
+        "Allow this command with NOPASSWD in sudoers, or remove `sudo` from the inventory.";
+    PushFailed = "push-failed", Error,
+        "The program could not be copied to the node.",
+        "Nothing was read there.",
+        "Check space and permissions of ~/.cache/runseal on the node.";
+    NotReRead = "not-re-read", Note,
+        "A file was not read again: size, times and inode are those of an earlier report.",
+        "That is weaker than a digest: a disk that changes bytes by itself leaves no trace in them.",
+        "Run without --changed-since for a full rehash.";
+    ReportMissing = "report-missing", Error,
+        "No report was given for a replica's checkpoint.",
+        "A replica without a report on each of its checkpoints never counts as verified.",
+        "Give --report every file that --save-reports wrote.";
+    ReportNotSigned = "report-not-signed", Error,
+        "A node key was named for this replica, but its report carries no signature.",
+        "Without the signature it is the caller's word and not the node's.",
+        "Set node_key in the inventory, so that the node signs.";
+    ReportSignature = "report-signature", Error,
+        "A replica report's signature does not verify with the keys given for its node.",
+        "It was changed after signing, or signed with another key.",
+        "Ask the node's keeper for its public key, or rehash.";
+
     // Signature and trust.
     RecordMissing = "record-missing", Error,
         "The bundle has no record.intoto.jsonl.",
@@ -453,7 +535,8 @@ mod tests {
             let name = code.name();
             assert!(seen.insert(name), "{name} twice");
             assert!(
-                name.chars().all(|c| c.is_ascii_lowercase() || c == '-'),
+                name.chars()
+                    .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'),
                 "{name}"
             );
             assert_eq!(name.parse::<Code>().unwrap(), *code);

@@ -126,6 +126,7 @@ fn verify_asks_for_no_socket() {
             0,
         ),
         (vec![verify, "record", "/nonexistent"], 2),
+        (vec![verify, "weights", "--agent"], 0),
     ] {
         let out = without_sockets(&args);
         assert_eq!(out.status.code(), Some(code), "{args:?}: {out:?}");

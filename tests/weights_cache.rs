@@ -359,11 +359,8 @@ fn blobs_that_may_not_be_read_are_not_verified() {
 fn snapshots_that_share_blobs_are_one_copy() {
     let (f, cache) = with_cache();
     cache.snapshot(OTHER, &files());
-    let replicas = [COMMIT, OTHER].map(|c| Replica {
-        name: c[..4].to_owned(),
-        transport: "local".to_owned(),
-        path: format!("{ROOT}/snapshots/{c}"),
-    });
+    let replicas =
+        [COMMIT, OTHER].map(|c| Replica::local(c[..4].to_owned(), format!("{ROOT}/snapshots/{c}")));
     let inventory = Inventory::new("manifest.json", replicas.to_vec()).unwrap();
     fs::write(f.dir.path().join("cluster.toml"), inventory.render()).unwrap();
     let answer = verify_in(
@@ -388,7 +385,7 @@ fn a_report_of_a_cache_is_checked_again_from_its_facts() {
             .any(|f| f.code == Code::BlobNameMismatch)
     );
     let mut denied = honest.clone();
-    denied.layout.incomplete.clear();
+    denied.layout.as_mut().unwrap().incomplete.clear();
     assert_eq!(check_report(&f.manifest, &denied).len(), 1);
     let mut denied = honest.clone();
     denied.files[0].blob = None;

@@ -81,10 +81,10 @@ fn lists_of_other_programs_verify_clean_data_of_any_name() {
         let answer = run(dir.path(), list, told);
         assert_eq!(answer.code, 0, "{list}: {answer:?}");
         let json = answer.json();
-        assert_eq!(json["manifest"]["format"], format);
-        assert_eq!(json["manifest"]["files"], 10 - without.len());
+        assert_eq!(json["manifests"][0]["format"], format);
+        assert_eq!(json["manifests"][0]["files"], 10 - without.len());
         // A root is only pinned when sizes were given too. What was found has one.
-        assert_eq!(json["manifest"]["root"].is_string(), root, "{list}");
+        assert_eq!(json["manifests"][0]["root"].is_string(), root, "{list}");
         let report = &json["replicas"][0]["report"];
         let found = pin(&dir.path().join("model")).root().hex();
         assert_eq!(report["observed_root"], found);
@@ -309,8 +309,8 @@ fn a_hub_listing_compares_large_files_by_sha256_and_small_ones_by_blob_id() {
         [("compared-by-sha1".to_owned(), "model".to_owned())]
     );
     let json = answer.json();
-    assert_eq!(json["manifest"]["format"], "hf_tree");
-    assert!(json["manifest"]["root"].is_null());
+    assert_eq!(json["manifests"][0]["format"], "hf_tree");
+    assert!(json["manifests"][0]["root"].is_null());
     let report = &json["replicas"][0]["report"];
     assert_eq!(report["observed_root"], f.manifest.root().hex());
     for file in report["files"].as_array().unwrap() {
@@ -381,8 +381,8 @@ fn a_clone_with_pointers_is_a_manifest_with_a_root() {
     let answer = run(f.dir.path(), "clone", &[]);
     assert_eq!(answer.code, 0, "{answer:?}");
     let json = answer.json();
-    assert_eq!(json["manifest"]["format"], "git_lfs");
-    assert_eq!(json["manifest"]["root"], pin(&f.root()).root().hex());
+    assert_eq!(json["manifests"][0]["format"], "git_lfs");
+    assert_eq!(json["manifests"][0]["root"], pin(&f.root()).root().hex());
     let mut bad = content(SHARDS[1]);
     *bad.last_mut().unwrap() ^= 1;
     fs::write(f.at(SHARDS[1]), bad).unwrap();

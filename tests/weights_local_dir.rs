@@ -59,7 +59,7 @@ fn a_local_dir_needs_its_ignore_declared() {
     );
     let json = answer.json();
     assert_eq!(
-        json["manifest"]["ignore"],
+        json["manifests"][0]["ignore"],
         serde_json::json!([".cache/huggingface"])
     );
     let layout = &json["replicas"][0]["report"]["layout"];

@@ -16,11 +16,7 @@ fn cluster() -> Fixture {
     let replicas: Vec<_> = (0..4)
         .map(|i| {
             checkpoint(&f.dir.path().join(format!("replicas/r{i}")));
-            Replica {
-                name: format!("r{i}"),
-                transport: "local".to_owned(),
-                path: format!("replicas/r{i}"),
-            }
+            Replica::local(format!("r{i}"), format!("replicas/r{i}"))
         })
         .collect();
     let inventory = Inventory::new("manifest.json", replicas).unwrap();
@@ -184,7 +180,8 @@ fn one_flipped_byte_as_json() {
     let check =
         |name: &str, outcome: &str| json!({"name": name, "required": true, "outcome": outcome});
     let expected = json!({
-        "manifest": {"format": "runseal", "files": 5, "root": root},
+        "basis": "rehash",
+        "manifests": [{"role": "target", "format": "runseal", "files": 5, "root": root}],
         "checks": [
             check("manifest-given", "passed"),
             check("replicas-reached", "failed"),
@@ -205,10 +202,10 @@ fn one_flipped_byte_as_json() {
              "detail": "3 distinct replicas were rehashed, 4 were asserted", "expected": "4", "found": "3"},
         ],
         "replicas": [
-            {"name": "r0", "integrity": {"state": "verified"}, "report": report("r0", false)},
-            {"name": "r1", "integrity": {"state": "not_checked", "reason": unreachable}},
-            {"name": "r2", "integrity": {"state": "mismatch"}, "report": report("r2", true)},
-            {"name": "r3", "integrity": {"state": "verified"}, "report": report("r3", false)},
+            {"name": "r0", "role": "target", "integrity": {"state": "verified"}, "report": report("r0", false)},
+            {"name": "r1", "role": "target", "integrity": {"state": "not_checked", "reason": unreachable}},
+            {"name": "r2", "role": "target", "integrity": {"state": "mismatch"}, "report": report("r2", true)},
+            {"name": "r3", "role": "target", "integrity": {"state": "verified"}, "report": report("r3", false)},
         ],
         "agreement": {
             "replicas": 3, "machines": 1, "all_agree": false, "duplicates": [],
@@ -291,7 +288,7 @@ fn what_cannot_run_is_exit_2_with_a_hint() {
     let put = |name: &str, from: &str, to: &str| {
         fs::write(dir.join(name), inventory.replace(from, to)).unwrap();
     };
-    put("ssh.toml", "\"local\"", "\"ssh\"");
+    put("scp.toml", "\"local\"", "\"scp\"");
     put("lost.toml", "manifest.json", "lost.json");
     put("none.toml", "[[replica]]", "[[replicas]]");
     fs::write(dir.join("latin1.toml"), b"format = \"\xe9\"").unwrap();
@@ -302,7 +299,7 @@ fn what_cannot_run_is_exit_2_with_a_hint() {
             &["--inventory", "nowhere.toml"],
             "could not read the inventory",
         ),
-        (dir, &["--inventory", "ssh.toml"], "transport \"ssh\""),
+        (dir, &["--inventory", "scp.toml"], "transport \"scp\""),
         (
             dir,
             &["--inventory", "lost.toml"],

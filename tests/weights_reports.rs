@@ -103,13 +103,19 @@ fn every_edit_of_a_report_is_noticed() {
         ("no manifest root", &|r| r.manifest_root = None, false),
         (
             "an unfinished download",
-            &|r| r.layout.incomplete.push("x.incomplete".into()),
+            &|r| {
+                r.layout
+                    .as_mut()
+                    .unwrap()
+                    .incomplete
+                    .push("x.incomplete".into())
+            },
             true,
         ),
         (
             "a claim",
             &|r| {
-                r.layout.claims.push(Claim {
+                r.layout.as_mut().unwrap().claims.push(Claim {
                     path: r.files[0].path.clone(),
                     commit: None,
                     etag: Some("0".repeat(64)),
@@ -120,13 +126,17 @@ fn every_edit_of_a_report_is_noticed() {
         (
             "a problem of structure",
             &|r| {
-                r.structure.problems.push(StructureProblem {
-                    path: r.files[0].path.clone(),
-                    kind: StructureKind::ShardTruncated,
-                    detail: "x".into(),
-                    expected: None,
-                    found: None,
-                })
+                r.structure
+                    .as_mut()
+                    .unwrap()
+                    .problems
+                    .push(StructureProblem {
+                        path: r.files[0].path.clone(),
+                        kind: StructureKind::ShardTruncated,
+                        detail: "x".into(),
+                        expected: None,
+                        found: None,
+                    })
             },
             true,
         ),
@@ -392,11 +402,11 @@ fn groups_are_put_in_words() {
     );
     let path = runseal::relpath::RelPath::parse(SHARDS[1]).unwrap();
     assert_eq!(
-        a.others("r2", &path).unwrap(),
+        a.others("r2", "target", &path).unwrap(),
         format!("the other three agree on sha256:{good}")
     );
     assert_eq!(
-        a.others("r0", &path).unwrap(),
+        a.others("r0", "target", &path).unwrap(),
         format!("of the others, two agree on sha256:{good}; one has sha256:{bad}")
     );
 

@@ -6,12 +6,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
 
-use runseal::relpath::RelPath;
-use runseal::weights::Progress;
 use serde::Serialize;
 
 /// Writes text to stdout. A reader that went away (`| head`) is not an error: the
@@ -99,64 +94,6 @@ impl Paint {
     /// Bad news.
     pub fn bad(&self, text: &str) -> String {
         self.wrap("1;31", text)
-    }
-}
-
-/// A line on a terminal's stderr: bytes, rate, time left.
-pub struct Meter {
-    planned: AtomicU64,
-    done: AtomicU64,
-    started: Instant,
-    drawn: Option<Mutex<Instant>>,
-}
-
-impl Meter {
-    /// Silent unless stderr is a terminal.
-    pub fn new() -> Self {
-        let started = Instant::now();
-        Self {
-            planned: AtomicU64::new(0),
-            done: AtomicU64::new(0),
-            started,
-            drawn: io::stderr().is_terminal().then(|| Mutex::new(started)),
-        }
-    }
-
-    fn line(&self) -> String {
-        let (done, planned) = (self.done.load(Relaxed), self.planned.load(Relaxed));
-        let rate = done as f64 / self.started.elapsed().as_secs_f64().max(0.001);
-        let left = planned.saturating_sub(done) as f64 / rate.max(1.0);
-        format!(
-            "{} of {} bytes, {} MB/s, {left:.0} s left",
-            thousands(done),
-            thousands(planned),
-            thousands((rate / 1e6) as u64),
-        )
-    }
-}
-
-impl Progress for Meter {
-    fn planned(&self, _: usize, bytes: u64) {
-        self.planned.fetch_add(bytes, Relaxed);
-    }
-
-    fn read(&self, _: &RelPath, bytes: u64) {
-        self.done.fetch_add(bytes, Relaxed);
-        // A thread that finds another one drawing goes on hashing.
-        if let Some(Ok(mut last)) = self.drawn.as_ref().map(|m| m.try_lock())
-            && last.elapsed() > Duration::from_millis(200)
-        {
-            *last = Instant::now();
-            let _ = write!(io::stderr(), "\r\x1b[K{}", self.line());
-        }
-    }
-}
-
-impl Drop for Meter {
-    fn drop(&mut self) {
-        if self.drawn.is_some() {
-            let _ = write!(io::stderr(), "\r\x1b[K");
-        }
     }
 }
 

@@ -37,6 +37,9 @@ pub struct Agreement {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FileAgreement {
+    /// The checkpoint it belongs to; absent for the target.
+    #[serde(default = "target", skip_serializing_if = "is_target")]
+    pub role: String,
     /// The path.
     pub path: RelPath,
     /// Replicas with equal content, the largest group first.
@@ -61,9 +64,49 @@ pub struct Group {
     pub replicas: Vec<String>,
 }
 
-/// Compares reports. Replicas that could not be reached have none and do not
-/// take part.
+fn target() -> String {
+    "target".to_owned()
+}
+
+fn is_target(role: &str) -> bool {
+    role == "target"
+}
+
+/// Compares reports, each checkpoint for itself. Replicas that could not be
+/// reached have none and do not take part. With several checkpoints, there are
+/// as many distinct replicas as there are copies of the one that has fewest.
 pub fn agree(reports: &[&ReplicaReport]) -> Agreement {
+    let mut roles: Vec<&str> = Vec::new();
+    for report in reports {
+        if !roles.contains(&report.role.as_str()) {
+            roles.push(&report.role);
+        }
+    }
+    let mut files = Vec::new();
+    let mut duplicates = Vec::new();
+    let mut fewest = None;
+    for role in roles {
+        let of_role = reports.iter().copied().filter(|r| r.role == role);
+        let of_role: Vec<_> = of_role.collect();
+        files.extend(agree_on_role(&of_role, role));
+        let copies = distinct_copies(&of_role);
+        fewest = Some(fewest.map_or(copies.len(), |n: usize| n.min(copies.len())));
+        duplicates.extend(copies.into_iter().filter(|c| c.len() > 1));
+    }
+    let machines: BTreeSet<_> = reports.iter().map(|r| &r.boot_id).collect();
+    Agreement {
+        replicas: fewest.unwrap_or(0),
+        machines: machines.len(),
+        all_agree: !reports.is_empty()
+            && files
+                .iter()
+                .all(|f| f.groups.len() == 1 && f.missing.is_empty() && f.not_read.is_empty()),
+        duplicates,
+        files,
+    }
+}
+
+fn agree_on_role(reports: &[&ReplicaReport], role: &str) -> Vec<FileAgreement> {
     let by_path: Vec<BTreeMap<&RelPath, &FileReport>> = reports
         .iter()
         .map(|r| {
@@ -72,31 +115,19 @@ pub fn agree(reports: &[&ReplicaReport]) -> Agreement {
         })
         .collect();
     let paths: BTreeSet<&RelPath> = by_path.iter().flat_map(|m| m.keys().copied()).collect();
-    let files: Vec<_> = paths
+    paths
         .into_iter()
         .map(|path| {
             let row = reports.iter().zip(&by_path);
             let row: Vec<_> = row
                 .map(|(r, m)| (r.replica.as_str(), m.get(path).copied()))
                 .collect();
-            agree_on(path, &row)
+            agree_on(role, path, &row)
         })
-        .collect();
-    let copies = distinct_copies(reports);
-    let machines: BTreeSet<_> = reports.iter().map(|r| &r.boot_id).collect();
-    Agreement {
-        replicas: copies.len(),
-        machines: machines.len(),
-        all_agree: !reports.is_empty()
-            && files
-                .iter()
-                .all(|f| f.groups.len() == 1 && f.missing.is_empty() && f.not_read.is_empty()),
-        duplicates: copies.into_iter().filter(|c| c.len() > 1).collect(),
-        files,
-    }
+        .collect()
 }
 
-fn agree_on(path: &RelPath, row: &[(&str, Option<&FileReport>)]) -> FileAgreement {
+fn agree_on(role: &str, path: &RelPath, row: &[(&str, Option<&FileReport>)]) -> FileAgreement {
     // One algorithm for the whole row: the one that most entries have.
     let count =
         |has: fn(&FileReport) -> bool| row.iter().filter(|(_, f)| f.is_some_and(has)).count();
@@ -129,6 +160,7 @@ fn agree_on(path: &RelPath, row: &[(&str, Option<&FileReport>)]) -> FileAgreemen
         .collect();
     groups.sort_by_key(|g| std::cmp::Reverse(g.replicas.len()));
     FileAgreement {
+        role: role.to_owned(),
         path: path.clone(),
         groups,
         missing,
@@ -137,6 +169,14 @@ fn agree_on(path: &RelPath, row: &[(&str, Option<&FileReport>)]) -> FileAgreemen
 }
 
 impl FileAgreement {
+    /// The path, with its checkpoint in front unless that is the target.
+    fn subject(&self) -> String {
+        match self.role.as_str() {
+            "target" => self.path.to_string(),
+            other => format!("{other}:{}", self.path),
+        }
+    }
+
     /// At least two replicas are known to differ here.
     pub fn disagrees(&self) -> bool {
         self.groups.len() > 1 || (!self.groups.is_empty() && !self.missing.is_empty())
@@ -182,7 +222,7 @@ impl Agreement {
             .files
             .iter()
             .filter(|f| f.disagrees())
-            .map(|f| Finding::new(Code::ReplicasDisagree, f.path.to_string(), f.in_words()));
+            .map(|f| Finding::new(Code::ReplicasDisagree, f.subject(), f.in_words()));
         let duplicate = self.duplicates.iter().map(|names| {
             let detail = format!(
                 "{} are one copy under {} names",
@@ -196,9 +236,9 @@ impl Agreement {
 
     /// What the replicas other than this one say about a path, in words, when
     /// there are any: `the other three agree on sha256:…`.
-    pub fn others(&self, replica: &str, path: &RelPath) -> Option<String> {
-        let index = self.files.binary_search_by(|f| f.path.cmp(path)).ok()?;
-        let file = &self.files[index];
+    pub fn others(&self, replica: &str, role: &str, path: &RelPath) -> Option<String> {
+        let mut files = self.files.iter();
+        let file = files.find(|f| f.role == role && f.path == *path)?;
         let count = |names: &[String]| names.iter().filter(|r| *r != replica).count();
         let mut said: Vec<(usize, &str, &str)> = file
             .groups
@@ -264,7 +304,7 @@ fn distinct_copies(reports: &[&ReplicaReport]) -> Vec<Vec<String>> {
         copies
             .entry(group)
             .or_default()
-            .push(report.replica.clone());
+            .push(super::report::subject(&report.replica, &report.role));
     }
     copies.into_values().collect()
 }

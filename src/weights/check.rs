@@ -2,7 +2,9 @@
 
 use super::judge::{self, Facts, observed_root};
 use super::manifest::Listing;
-use super::report::{Compared, FileReport, Kind, REPLICA_FORMAT, ReplicaReport, State, in_order};
+use super::report::{
+    Compared, FileReport, Kind, REPLICA_FORMAT, ReplicaReport, State, in_order, subject,
+};
 use super::values::Algorithm;
 use crate::codes::Code;
 use crate::digest::Sha256Digest;
@@ -70,7 +72,8 @@ pub fn check_report(manifest: &impl AsRef<Listing>, report: &ReplicaReport) -> V
     }
 
     let mut files = report.files.clone();
-    let findings = judge::judge(Facts::of(report), manifest, &mut files);
+    let subject = subject(&report.replica, &report.role);
+    let findings = judge::judge(Facts::of(report, &subject), manifest, &mut files);
     for (derived, stated) in files.iter().zip(&report.files) {
         differs(
             &stated.path.to_string(),

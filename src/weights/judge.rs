@@ -18,19 +18,22 @@ use crate::relpath::RelPath;
 /// What is judged beside the files.
 #[derive(Clone, Copy)]
 pub(super) struct Facts<'a> {
-    pub replica: &'a str,
+    /// How findings name the replica and its checkpoint.
+    pub subject: &'a str,
     pub algorithm: Algorithm,
-    pub layout: &'a Layout,
-    pub structure: &'a Structure,
+    /// Absent in early reports, which were of flat folders.
+    pub layout: Option<&'a Layout>,
+    /// Absent in early reports, which did not look.
+    pub structure: Option<&'a Structure>,
 }
 
 impl<'a> Facts<'a> {
-    pub fn of(report: &'a ReplicaReport) -> Self {
+    pub fn of(report: &'a ReplicaReport, subject: &'a str) -> Self {
         Self {
-            replica: &report.replica,
+            subject,
             algorithm: report.algorithm,
-            layout: &report.layout,
-            structure: &report.structure,
+            layout: report.layout.as_ref(),
+            structure: report.structure.as_ref(),
         }
     }
 }
@@ -38,7 +41,7 @@ impl<'a> Facts<'a> {
 /// Sets state and reason of every file, and returns what does not hold, in order
 /// of the paths.
 pub(super) fn judge(facts: Facts, manifest: &Listing, files: &mut [FileReport]) -> Vec<Finding> {
-    let replica = facts.replica;
+    let replica = facts.subject;
     let links: BTreeMap<String, String> = files
         .iter()
         .filter_map(|f| Some((f.path.to_string(), f.target.clone()?)))
@@ -78,7 +81,11 @@ pub(super) fn judge(facts: Facts, manifest: &Listing, files: &mut [FileReport]) 
         if let Some(note) = mode_note(&subject, file, expected) {
             found(note);
         }
-        for finding in claims::of_file(&subject, file, facts.layout) {
+        for finding in facts
+            .layout
+            .iter()
+            .flat_map(|l| claims::of_file(&subject, file, l))
+        {
             found(finding);
         }
         if file.kind == Kind::Folder && file.problem.is_some() {
@@ -99,14 +106,19 @@ pub(super) fn judge(facts: Facts, manifest: &Listing, files: &mut [FileReport]) 
         finding.found = Some("nothing".to_owned());
         findings.push((Some(file.path.clone()), finding));
     }
-    for problem in &facts.structure.problems {
+    for problem in facts.structure.iter().flat_map(|s| &s.problems) {
         let subject = format!("{replica}/{}", problem.path);
         let mut finding = Finding::new(problem.kind.code(), subject, &problem.detail);
         finding.expected = problem.expected.clone();
         finding.found = problem.found.clone();
         findings.push((Some(problem.path.clone()), finding));
     }
-    for finding in claims::of_replica(replica, facts.layout, manifest.revision()) {
+    let revision = manifest.revision();
+    for finding in facts
+        .layout
+        .iter()
+        .flat_map(|l| claims::of_replica(replica, l, revision))
+    {
         findings.push((None, finding));
     }
     if by_git_alone > 0 {
@@ -263,6 +275,11 @@ fn listed_file(file: &FileReport, expected: &Entry, algorithm: Algorithm) -> Ver
     if let Some(size) = expected.size.filter(|size| stat.size != *size) {
         let reason = format!("{} bytes instead of {size}", stat.size);
         return Verdict::mismatch(Code::SizeMismatch, reason).values(pinned, digest_found(file));
+    }
+    if let Some(problem) = &file.problem
+        && problem.kind == ProblemKind::NotReRead
+    {
+        return Verdict::not_checked(Code::NotReRead, &problem.detail);
     }
     if let Some(problem) = &file.problem {
         return Verdict::not_checked(Code::CouldNotRead, &problem.detail)

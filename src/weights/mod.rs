@@ -30,15 +30,20 @@ mod layout;
 mod manifest;
 mod pointer_tree;
 mod rehash;
+pub mod remote;
 mod report;
 mod restat;
+mod signed;
+mod since;
 mod structure;
 mod survey;
 mod values;
 
 pub use agree::{Agreement, FileAgreement, Group, agree};
 pub use check::check_report;
-pub use inventory::{INVENTORY_FORMAT, Inventory, InventoryError, Replica};
+pub use inventory::{
+    CommandTemplate, INVENTORY_FORMAT, Inventory, InventoryError, Replica, Role, Ssh, Transport,
+};
 pub use layout::{Chosen, Claim, Layout, LayoutKind, LocateError, Place, Wanted};
 pub use manifest::{
     Binding, Entry, ListFormat, Listing, MANIFEST_FORMAT, Manifest, ManifestError, ManifestFile,
@@ -46,17 +51,25 @@ pub use manifest::{
 };
 pub use pointer_tree::pointer_tree;
 pub use rehash::{
-    NoProgress, Progress, ReplicaScan, Unreachable, What, rehash, rehash_place, scan_folder,
-    scan_place,
+    NoProgress, Progress, ReplicaScan, Unreachable, What, rehash, rehash_place, rehash_since,
+    scan_folder, scan_place,
 };
 pub use report::{
     Compared, FileReport, FileStat, Integrity, Kind, Problem, ProblemKind, REPLICA_FORMAT,
     ReplicaReport, ReportContext, Restat, RootIdentity, StatChange, State, derive_integrity,
-    integrity_of_files,
+    integrity_of_files, is_not_re_read,
 };
 pub use restat::restat;
+pub use signed::{
+    NodeKey, REPLICA_PAYLOAD_TYPE, SavedReport, SavedReportError, Signature, report_bytes,
+    sign_report,
+};
+pub use since::Since;
 pub use structure::{Structure, StructureKind, StructureProblem};
-pub use survey::{ManifestSummary, Survey, SurveyedReplica, Target, Verdict, survey};
+pub use survey::{
+    Basis, Looked, ManifestSummary, Survey, SurveyedReplica, Target, Verdict, conclude, looked,
+    survey,
+};
 pub use values::{Algorithm, Blake3Digest, GitId, Mode, Wide};
 
 use std::io;

@@ -26,6 +26,7 @@ use super::git::{BlobHasher, pointer_blob_id};
 use super::layout::{Layout, LocateError, Place, Wanted};
 use super::manifest::{Listing, covers};
 use super::report::{FileReport, FileStat, Kind, Problem, ProblemKind, RootIdentity};
+use super::since::{self, Since};
 use super::structure::{self, Structure};
 use super::values::{Algorithm, Blake3Digest, GitId};
 use crate::digest::Sha256Digest;
@@ -104,6 +105,18 @@ pub fn rehash_place(
     algorithm: Algorithm,
     progress: &dyn Progress,
 ) -> Result<ReplicaScan, Unreachable> {
+    rehash_since(place, manifest, algorithm, None, progress)
+}
+
+/// As [`rehash_place`], leaving out the files that have not moved since an earlier
+/// report. Those are "not re-read", never verified.
+pub fn rehash_since(
+    place: Place,
+    manifest: &impl AsRef<Listing>,
+    algorithm: Algorithm,
+    since: Option<Since>,
+    progress: &dyn Progress,
+) -> Result<ReplicaScan, Unreachable> {
     let manifest = manifest.as_ref();
     let algorithm = manifest.needs(algorithm);
     let ids = manifest
@@ -113,7 +126,7 @@ pub fn rehash_place(
         ignore: manifest.ignore().clone(),
         git_blobs: ids.collect(),
     };
-    scan(place, Some(manifest), what, algorithm, progress)
+    scan(place, Some(manifest), what, algorithm, since, progress)
 }
 
 /// What is done beside hashing everything.
@@ -143,7 +156,7 @@ pub fn scan_place(
     algorithm: Algorithm,
     progress: &dyn Progress,
 ) -> Result<ReplicaScan, Unreachable> {
-    scan(place, None, what, algorithm, progress)
+    scan(place, None, what, algorithm, None, progress)
 }
 
 fn scan(
@@ -151,6 +164,7 @@ fn scan(
     manifest: Option<&Listing>,
     what: What,
     algorithm: Algorithm,
+    since: Option<Since>,
     progress: &dyn Progress,
 ) -> Result<ReplicaScan, Unreachable> {
     let ignore = what.ignore;
@@ -162,6 +176,9 @@ fn scan(
     });
     if let Some(manifest) = manifest.filter(|m| !m.is_absent()) {
         spend_budget(&mut files, manifest);
+        if let Some(since) = since {
+            since::mark(&mut files, manifest, since);
+        }
     }
 
     let mut jobs: Vec<(&mut FileReport, FileStat)> = files

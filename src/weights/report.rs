@@ -63,12 +63,12 @@ pub struct ReplicaReport {
     pub root_identity: RootIdentity,
     /// How the checkpoint lies in it; absent in early reports, which were of flat
     /// folders.
-    #[serde(default)]
-    pub layout: Layout,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layout: Option<Layout>,
     /// What the weight files say about themselves; absent in early reports, which
     /// did not look.
-    #[serde(default)]
-    pub structure: Structure,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub structure: Option<Structure>,
     /// Everything found in the folder, in byte order of the paths. Folders are
     /// left out unless the manifest has a file there or ignores them, or they could
     /// not be read.
@@ -230,6 +230,8 @@ pub enum ProblemKind {
     TooLarge,
     /// A link of a snapshot leads to a blob that the cache does not have.
     Dangling,
+    /// It has not moved since an earlier rehash, and a full one was not asked for.
+    NotReRead,
 }
 
 /// Whether one file matches the manifest.
@@ -314,6 +316,12 @@ pub struct ReportContext {
     pub finished: String,
 }
 
+/// The file was left out because it has not moved since an earlier rehash.
+pub fn is_not_re_read(file: &FileReport) -> bool {
+    let problem = file.problem.as_ref();
+    problem.is_some_and(|p| p.kind == ProblemKind::NotReRead)
+}
+
 impl ReplicaScan {
     /// Judges the facts against the manifest they were gathered for.
     pub fn into_report(
@@ -323,11 +331,12 @@ impl ReplicaScan {
     ) -> ReplicaReport {
         let manifest = manifest.as_ref();
         let mut files = self.files;
+        let subject = subject(&context.replica, &context.role);
         let facts = Facts {
-            replica: &context.replica,
+            subject: &subject,
             algorithm: self.algorithm,
-            layout: &self.layout,
-            structure: &self.structure,
+            layout: Some(&self.layout),
+            structure: Some(&self.structure),
         };
         let findings = judge::judge(facts, manifest, &mut files);
         ReplicaReport {
@@ -344,8 +353,8 @@ impl ReplicaScan {
             finished: context.finished,
             algorithm: self.algorithm,
             root_identity: self.root_identity,
-            layout: self.layout,
-            structure: self.structure,
+            layout: Some(self.layout),
+            structure: Some(self.structure),
             files,
             findings,
             after: None,
@@ -382,12 +391,19 @@ pub fn integrity_of_files(manifest: &impl AsRef<Listing>, report: &ReplicaReport
         return not_checked("the report lists a path twice or out of order".to_owned());
     }
     let mut files = report.files.clone();
-    let findings = judge::judge(Facts::of(report), manifest, &mut files);
+    let subject = subject(&report.replica, &report.role);
+    let findings = judge::judge(Facts::of(report, &subject), manifest, &mut files);
     let missing = findings.iter().any(|f| f.code == Code::FileMissing);
     if missing || files.iter().any(|f| f.state == State::Mismatch) {
         return Integrity::Mismatch;
     }
-    if let Some(file) = files.iter().find(|f| f.state == State::NotChecked) {
+    let left_out = files.iter().filter(|f| is_not_re_read(f)).count();
+    let unknown = |f: &&FileReport| f.state == State::NotChecked && !is_not_re_read(f);
+    if left_out > 0 && files.iter().find(unknown).is_none() {
+        let all = manifest.file_count();
+        return not_checked(format!("{left_out} of {all} files not re-read"));
+    }
+    if let Some(file) = files.iter().find(unknown) {
         let why = file.reason.as_deref().unwrap_or("no reason given");
         return not_checked(format!("{}: {why}", file.path));
     }
@@ -398,6 +414,15 @@ pub fn integrity_of_files(manifest: &impl AsRef<Listing>, report: &ReplicaReport
         return not_checked(format!("{verified} of {all} files were looked at"));
     }
     Integrity::Verified
+}
+
+/// How findings name a replica's checkpoint: `r2`, or `r2:draft`. No replica's
+/// name holds a colon.
+pub(super) fn subject(replica: &str, role: &str) -> String {
+    match role {
+        "target" => replica.to_owned(),
+        other => format!("{replica}:{other}"),
+    }
 }
 
 pub(super) fn in_order(files: &[FileReport]) -> bool {

@@ -26,7 +26,7 @@ pub fn restat(root: &Path, report: &ReplicaReport, finished: String) -> Restat {
 fn look(root: &Path, report: &ReplicaReport) -> std::io::Result<Vec<StatChange>> {
     let wanted = Wanted {
         asked: None,
-        pinned: report.layout.revision.as_deref(),
+        pinned: report.layout.as_ref().and_then(|l| l.revision.as_deref()),
     };
     let mut place = Place::locate(root, wanted).map_err(std::io::Error::other)?;
     let mut changed = Vec::new();

@@ -7,11 +7,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::agree::{Agreement, agree};
+use super::check::check_report;
 use super::git::Bound;
 use super::layout::{Place, Wanted};
 use super::manifest::{Binding, ListFormat, Listing};
-use super::rehash::{Progress, Unreachable, rehash_place};
-use super::report::{Integrity, ReplicaReport, ReportContext, integrity_of_files};
+use super::rehash::{Progress, Unreachable, rehash_since};
+use super::report::{
+    Integrity, ReplicaReport, ReportContext, integrity_of_files, is_not_re_read, subject,
+};
+use super::since::Since;
 use super::values::Algorithm;
 use crate::codes::Code;
 use crate::digest::Sha256Digest;
@@ -34,8 +38,10 @@ pub struct Target<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Survey {
-    /// What the replicas were compared with.
-    pub manifest: ManifestSummary,
+    /// What the conclusion rests on.
+    pub basis: Basis,
+    /// What the replicas were compared with, one for each kind of checkpoint.
+    pub manifests: Vec<ManifestSummary>,
     /// What was asked, and the outcome.
     pub checks: Vec<Check>,
     /// Everything that does not hold.
@@ -48,10 +54,22 @@ pub struct Survey {
     pub verdict: Verdict,
 }
 
+/// What a [`Survey`] rests on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Basis {
+    /// The files were read just now.
+    Rehash,
+    /// Reports of earlier rehashes were judged; no replica was looked at.
+    Reports,
+}
+
 /// What is known from a manifest before any replica was looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ManifestSummary {
+    /// What the checkpoint is for.
+    pub role: String,
     /// The file format it was read from.
     pub format: ListFormat,
     /// Files listed.
@@ -73,8 +91,9 @@ pub struct ManifestSummary {
 }
 
 impl ManifestSummary {
-    fn of(manifest: &Listing) -> Self {
+    fn of(role: &str, manifest: &Listing) -> Self {
         Self {
+            role: role.to_owned(),
             format: manifest.format(),
             files: manifest.file_count(),
             root: manifest.root(),
@@ -101,15 +120,82 @@ pub enum Verdict {
 pub struct SurveyedReplica {
     /// Its name.
     pub name: String,
+    /// What the checkpoint is for.
+    pub role: String,
     /// Does it hold the checkpoint?
     pub integrity: Integrity,
+    /// Fingerprint of the node key that signed the report, when a key was given
+    /// for this node and the signature verifies with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signed_by: Option<String>,
     /// The rehash; absent when the replica could not be reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<ReplicaReport>,
 }
 
-/// Rehashes every target in parallel and draws the conclusion. A target that
-/// cannot be reached is a finding and does not stop the others.
+/// What became of one checkpoint of one replica, before it is compared with the
+/// others.
+#[derive(Debug, Clone)]
+pub struct Looked {
+    /// The replica's name.
+    pub replica: String,
+    /// What the checkpoint is for.
+    pub role: String,
+    /// Does it hold the checkpoint?
+    pub integrity: Integrity,
+    /// The rehash, when there was one.
+    pub report: Option<ReplicaReport>,
+    /// The node key that signed the report, when that was checked and held.
+    pub signed_by: Option<String>,
+    /// Everything that does not hold.
+    pub findings: Vec<Finding>,
+}
+
+impl Looked {
+    /// Judges a report that was made here.
+    pub fn at(manifest: &Listing, report: ReplicaReport) -> Self {
+        Self {
+            replica: report.replica.clone(),
+            role: report.role.clone(),
+            integrity: integrity_of_files(manifest, &report),
+            findings: report.findings.clone(),
+            report: Some(report),
+            signed_by: None,
+        }
+    }
+
+    /// Judges a report that somebody else made: it must follow from its own facts.
+    pub fn from_elsewhere(manifest: &Listing, report: ReplicaReport) -> Self {
+        let mut doubts = check_report(manifest, &report);
+        let mut this = Self::at(manifest, report);
+        if !doubts.is_empty() && this.integrity == Integrity::Verified {
+            this.integrity = Integrity::NotChecked {
+                reason: "the report contradicts itself".to_owned(),
+            };
+        }
+        doubts.append(&mut this.findings);
+        this.findings = doubts;
+        this
+    }
+
+    /// There is no report.
+    pub fn unreachable(replica: &str, role: &str, finding: Finding) -> Self {
+        Self {
+            replica: replica.to_owned(),
+            role: role.to_owned(),
+            integrity: Integrity::NotChecked {
+                reason: finding.detail.clone(),
+            },
+            report: None,
+            signed_by: None,
+            findings: vec![finding],
+        }
+    }
+}
+
+/// Rehashes every target in parallel and draws the conclusion, for one checkpoint
+/// on each replica of this machine. A target that cannot be reached is a finding
+/// and does not stop the others.
 ///
 /// `asserted` is the number of distinct replicas that somebody claims.
 /// `now` is the clock: RFC 3339 in UTC.
@@ -121,71 +207,69 @@ pub fn survey(
     now: &(dyn Fn() -> String + Sync),
 ) -> Survey {
     let manifest = manifest.as_ref();
-    let results: Vec<(SurveyedReplica, Vec<Finding>)> = targets
+    let results = targets
         .into_par_iter()
-        .map(|target| look_at(target, manifest, algorithm, now))
+        .map(|target| looked(target, manifest, algorithm, None, now))
         .collect();
-    let (replicas, findings): (Vec<_>, Vec<_>) = results.into_iter().unzip();
-    conclude(manifest, replicas, findings.concat(), asserted)
+    conclude(&[("target", manifest)], results, asserted, Basis::Rehash)
 }
 
-fn look_at(
+/// Rehashes one target on this machine.
+pub fn looked(
     target: Target<'_>,
     manifest: &Listing,
     algorithm: Algorithm,
+    since: Option<Since<'_>>,
     now: &(dyn Fn() -> String + Sync),
-) -> (SurveyedReplica, Vec<Finding>) {
+) -> Looked {
     let mut context = target.context;
-    let name = context.replica.clone();
     let wanted = Wanted {
         asked: target.revision,
         pinned: manifest.revision(),
     };
     let scan = Place::locate(target.path, wanted)
         .map_err(Unreachable)
-        .and_then(|place| rehash_place(place, manifest, algorithm, target.progress));
+        .and_then(|place| rehash_since(place, manifest, algorithm, since, target.progress));
     match scan {
         Ok(scan) => {
             context.finished = now();
-            let report = scan.into_report(manifest, context);
-            let findings = report.findings.clone();
-            let replica = SurveyedReplica {
-                name,
-                integrity: integrity_of_files(manifest, &report),
-                report: Some(report),
-            };
-            (replica, findings)
+            Looked::at(manifest, scan.into_report(manifest, context))
         }
         Err(e) => {
-            let reason = e.to_string();
-            let finding = Finding::new(e.0.code(), &name, &reason);
-            let replica = SurveyedReplica {
-                name,
-                integrity: Integrity::NotChecked { reason },
-                report: None,
-            };
-            (replica, vec![finding])
+            let subject = subject(&context.replica, &context.role);
+            let finding = Finding::new(e.0.code(), subject, e.to_string());
+            Looked::unreachable(&context.replica, &context.role, finding)
         }
     }
 }
 
-fn conclude(
-    manifest: &Listing,
-    replicas: Vec<SurveyedReplica>,
-    mut findings: Vec<Finding>,
+/// Compares the replicas and draws the conclusion. `manifests` are what was
+/// expected, by role.
+pub fn conclude(
+    manifests: &[(&str, &Listing)],
+    looked: Vec<Looked>,
     asserted: Option<usize>,
+    basis: Basis,
 ) -> Survey {
+    let mut findings = Vec::new();
+    let replicas: Vec<SurveyedReplica> = looked
+        .into_iter()
+        .map(|l| {
+            findings.extend(l.findings);
+            SurveyedReplica {
+                name: l.replica,
+                role: l.role,
+                integrity: l.integrity,
+                signed_by: l.signed_by,
+                report: l.report,
+            }
+        })
+        .collect();
     let reports: Vec<_> = replicas.iter().filter_map(|r| r.report.as_ref()).collect();
     let agreement = agree(&reports);
     findings.extend(agreement.findings());
 
-    // A replica counts as rehashed when its files were read, whatever was found.
-    let read: Vec<_> = replicas
-        .iter()
-        .filter(|r| !matches!(r.integrity, Integrity::NotChecked { .. }))
-        .filter_map(|r| r.report.as_ref())
-        .collect();
-    let rehashed = agree(&read).replicas;
+    let rehashed = rehashed(&replicas);
     let count = match asserted {
         None => Outcome::NotPerformed {
             reason: "no number was asserted".to_owned(),
@@ -209,19 +293,32 @@ fn conclude(
     let all_reached = replicas.iter().all(|r| r.report.is_some());
     let all_verified =
         !replicas.is_empty() && replicas.iter().all(|r| r.integrity == Integrity::Verified);
-    let agreed = if reports.len() < 2 && all_reached {
+    // Leaving files out is neither a match nor a mismatch.
+    let left_out: usize = reports
+        .iter()
+        .map(|r| r.files.iter().filter(|f| is_not_re_read(f)).count())
+        .sum();
+    let no_errors = findings.iter().all(|f| f.severity < Severity::Error);
+    let not_re_read = (left_out > 0 && all_reached && no_errors).then(|| Outcome::NotPerformed {
+        reason: format!("{left_out} files not re-read"),
+    });
+    let several = replicas.iter().any(|r| r.name != replicas[0].name);
+    let agreed = if !several && all_reached {
         Outcome::NotPerformed {
             reason: "there is only one replica".to_owned(),
         }
+    } else if let Some(outcome) = &not_re_read {
+        outcome.clone()
     } else {
         passed(agreement.all_agree && all_reached)
     };
+    let verified = not_re_read.unwrap_or_else(|| passed(all_verified));
     let check = |name: &str, required, outcome| Check {
         name: name.to_owned(),
         required,
         outcome,
     };
-    let compared = if manifest.is_absent() {
+    let compared = if manifests.iter().any(|(_, m)| m.is_absent()) {
         Outcome::NotPerformed {
             reason: "there is no manifest".to_owned(),
         }
@@ -231,8 +328,8 @@ fn conclude(
     let checks = vec![
         check("manifest-given", true, compared),
         check("replicas-reached", true, passed(all_reached)),
-        check("replicas-verified", true, passed(all_verified)),
-        check("replicas-agree", replicas.len() > 1, agreed),
+        check("replicas-verified", true, verified),
+        check("replicas-agree", several, agreed),
         check(
             "replicas-distinct",
             true,
@@ -240,15 +337,19 @@ fn conclude(
         ),
         check("replica-count", asserted.is_some(), count),
         check("structure", false, structure_outcome(&reports, &findings)),
-        check("revision-bound", false, asserted_only(manifest)),
+        check("revision-bound", false, asserted_only(manifests)),
     ];
     let verdict = if all_good(&checks, &findings) {
         Verdict::Verified
     } else {
         Verdict::NotVerified
     };
+    let summaries = manifests
+        .iter()
+        .map(|(role, m)| ManifestSummary::of(role, m));
     Survey {
-        manifest: ManifestSummary::of(manifest),
+        basis,
+        manifests: summaries.collect(),
         checks,
         findings,
         replicas,
@@ -262,9 +363,11 @@ fn conclude(
 fn structure_outcome(reports: &[&ReplicaReport], findings: &[Finding]) -> Outcome {
     let looked: usize = reports
         .iter()
-        .map(|r| r.structure.safetensors + r.structure.gguf)
+        .filter_map(|r| r.structure.as_ref())
+        .map(|s| s.safetensors + s.gguf)
         .sum();
-    let problems = reports.iter().flat_map(|r| &r.structure.problems);
+    let structures = reports.iter().filter_map(|r| r.structure.as_ref());
+    let problems = structures.flat_map(|s| &s.problems);
     let codes: Vec<_> = problems.map(|p| p.kind.code()).collect();
     let bad = |f: &&Finding| f.severity == Severity::Error && codes.contains(&f.code);
     if findings.iter().any(|f| bad(&f)) {
@@ -278,7 +381,14 @@ fn structure_outcome(reports: &[&ReplicaReport], findings: &[Finding]) -> Outcom
     }
 }
 
-fn asserted_only(manifest: &Listing) -> Outcome {
+/// The link to a revision is a question about the target.
+fn asserted_only(manifests: &[(&str, &Listing)]) -> Outcome {
+    let target = manifests.iter().find(|(role, _)| *role == "target");
+    let Some((_, manifest)) = target else {
+        return Outcome::NotPerformed {
+            reason: "there is no manifest of the target".to_owned(),
+        };
+    };
     let reason = match (manifest.revision(), manifest.source().map(|s| s.binding)) {
         (None, _) => "the manifest names no revision".to_owned(),
         (Some(revision), Some(Binding::GitObjects)) => format!(
@@ -303,7 +413,7 @@ impl Survey {
         let whole = self
             .replicas
             .iter()
-            .any(|r| r.integrity == Integrity::Verified);
+            .any(|r| r.role == "target" && r.integrity == Integrity::Verified);
         let outcome = if broken {
             Outcome::Failed
         } else if whole {
@@ -346,4 +456,19 @@ impl Survey {
         };
         self
     }
+}
+
+/// Distinct replicas of which every checkpoint was read, whatever was found.
+fn rehashed(replicas: &[SurveyedReplica]) -> usize {
+    let left_out = |name: &str| {
+        replicas
+            .iter()
+            .any(|r| r.name == name && matches!(r.integrity, Integrity::NotChecked { .. }))
+    };
+    let read: Vec<_> = replicas
+        .iter()
+        .filter(|r| !left_out(&r.name))
+        .filter_map(|r| r.report.as_ref())
+        .collect();
+    agree(&read).replicas
 }

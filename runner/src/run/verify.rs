@@ -49,10 +49,9 @@ pub fn write_inventory(resolved: &Resolved) -> anyhow::Result<Vec<String>> {
         .plan
         .replicas
         .iter()
-        .map(|r| Replica {
-            name: r.name.clone(),
-            transport: r.transport.clone(),
-            path: r.paths.get("target").cloned().unwrap_or_default(),
+        .map(|r| {
+            let path = r.paths.get("target").cloned().unwrap_or_default();
+            Replica::local(r.name.clone(), path)
         })
         .collect();
     let inventory = Inventory::new(MANIFEST, replicas)?;

@@ -1,51 +1,82 @@
 //! The report of `verify weights` for people.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 
+use runseal::codes::Code;
 use runseal::finding::{Finding, Outcome, Severity};
 use runseal::relpath::RelPath;
 use runseal::weights::{
-    Algorithm, Chosen, Compared, Integrity, Layout, LayoutKind, ListFormat, ReplicaReport, State,
-    Survey, SurveyedReplica, Verdict,
+    Algorithm, Basis, Chosen, Compared, Integrity, Layout, LayoutKind, ListFormat, Listing,
+    ManifestSummary, ReplicaReport, Role, State, Survey, SurveyedReplica, Verdict, is_not_re_read,
 };
 
 use crate::cli::output::{Paint, count, plain, thousands};
 
-/// The whole report. `bytes` is the sum of the sizes in the manifest.
-pub fn text(
-    survey: &Survey,
-    manifest_path: Option<&Path>,
-    bytes: u64,
-    algorithm: Algorithm,
-    paint: &Paint,
-) -> String {
-    let mut out = head(survey, manifest_path, bytes, algorithm);
+/// What the report is about, beside the survey.
+pub struct About<'a> {
+    /// Where each manifest was read from.
+    pub manifest_paths: &'a BTreeMap<Role, PathBuf>,
+    /// What each expects.
+    pub manifests: &'a BTreeMap<Role, Listing>,
+    /// The digests asked for.
+    pub algorithm: Algorithm,
+}
+
+/// The whole report.
+pub fn text(survey: &Survey, about: &About, paint: &Paint) -> String {
+    let mut out = String::new();
+    for manifest in &survey.manifests {
+        out.push_str(&head(manifest, survey, about));
+    }
+    if survey.basis == Basis::Reports {
+        out.push_str("note      saved reports are judged; no replica was looked at\n");
+    }
     out.push('\n');
-    let width = survey.replicas.iter().map(|r| r.name.chars().count()).max();
+    let names = survey.replicas.iter().map(shown_name);
+    let width = names.map(|n| n.chars().count()).max().unwrap_or(0);
     for replica in &survey.replicas {
-        out.push_str(&replica_line(replica, width.unwrap_or(0), survey, paint));
+        out.push_str(&replica_line(replica, width, survey, paint));
     }
     for finding in &survey.findings {
-        out.push('\n');
-        out.push_str(&finding_text(finding, survey, paint));
+        // One line per replica says how many there are.
+        if finding.code != Code::NotReRead {
+            out.push('\n');
+            out.push_str(&finding_text(finding, survey, paint));
+        }
     }
     out.push('\n');
     out.push_str(&last_line(survey, paint));
     out
 }
 
-fn head(survey: &Survey, manifest_path: Option<&Path>, bytes: u64, algorithm: Algorithm) -> String {
-    let manifest = &survey.manifest;
-    let mut out = match manifest_path {
+/// `r2`, or `r2:draft` for another checkpoint than the target.
+fn shown_name(replica: &SurveyedReplica) -> String {
+    match replica.role.as_str() {
+        "target" => plain(&replica.name),
+        other => format!("{}:{}", plain(&replica.name), plain(other)),
+    }
+}
+
+fn head(manifest: &ManifestSummary, survey: &Survey, about: &About) -> String {
+    let role = about.manifests.keys().find(|r| r.name() == manifest.role);
+    let bytes = role.and_then(|r| about.manifests.get(r));
+    let bytes = bytes.map_or(0, Listing::total_size);
+    let path = role.and_then(|r| about.manifest_paths.get(r));
+    let label = match manifest.role.as_str() {
+        "target" => "manifest",
+        other => other,
+    };
+    let mut out = match path {
         Some(path) => {
             let path = plain(&path.display().to_string());
             let files = count(manifest.files, "file");
             match manifest.root {
-                Some(_) => format!("manifest  {path}: {files}, {} bytes", thousands(bytes)),
-                None => format!("manifest  {path}: {files}"),
+                Some(_) => format!("{label:9} {path}: {files}, {} bytes", thousands(bytes)),
+                None => format!("{label:9} {path}: {files}"),
             }
         }
-        None => "manifest  none".to_owned(),
+        None => format!("{label:9} none"),
     };
     if !matches!(manifest.format, ListFormat::Runseal | ListFormat::Absent) {
         out.push_str(&format!(" ({})", manifest.format.in_words()));
@@ -58,14 +89,18 @@ fn head(survey: &Survey, manifest_path: Option<&Path>, bytes: u64, algorithm: Al
             "root      not pinned: the manifest lacks sizes or SHA-256 of some files; the roots below are of what was found\n",
         ),
     }
-    if !algorithm.sha256() && manifest.root.is_some() {
+    if !about.algorithm.sha256() && manifest.root.is_some() {
         out.push_str("note      only BLAKE3 is compared, which the root does not commit to\n");
     }
     if !manifest.ignore.is_empty() {
         let paths: Vec<_> = manifest.ignore.iter().map(RelPath::to_string).collect();
         out.push_str(&format!("ignored   {}\n", plain(&paths.join(", "))));
     }
-    if let Some(revision) = &manifest.revision {
+    if let Some(revision) = manifest
+        .revision
+        .as_ref()
+        .filter(|_| manifest.role == "target")
+    {
         let check = survey.checks.iter().find(|c| c.name == "revision-bound");
         let how = match check.map(|c| &c.outcome) {
             Some(Outcome::Passed) => "shown from its git objects".to_owned(),
@@ -81,10 +116,12 @@ fn head(survey: &Survey, manifest_path: Option<&Path>, bytes: u64, algorithm: Al
 }
 
 fn replica_line(replica: &SurveyedReplica, width: usize, survey: &Survey, paint: &Paint) -> String {
-    let name = plain(&replica.name);
+    let name = shown_name(replica);
+    let manifest = survey.manifests.iter().find(|m| m.role == replica.role);
     let Some(report) = &replica.report else {
         return format!("{name:width$}  {}\n", paint.bad("unreachable"));
     };
+    let left_out = report.files.iter().filter(|f| is_not_re_read(f)).count();
     let good = report.files.iter().filter(|f| f.state == State::Verified);
     let read = report
         .files
@@ -97,23 +134,33 @@ fn replica_line(replica: &SurveyedReplica, width: usize, survey: &Survey, paint:
         Integrity::Verified => paint.good(&word),
         _ => paint.bad(&word),
     };
-    let mut out = if survey.manifest.format == ListFormat::Absent {
-        format!("{name:width$}  {word}  {} bytes read\n", thousands(bytes))
-    } else {
-        format!(
-            "{name:width$}  {word}  {} of {} verified, {} bytes read\n",
+    let mut out = match manifest.filter(|m| m.format != ListFormat::Absent) {
+        None => format!("{name:width$}  {word}  {} bytes read", thousands(bytes)),
+        Some(manifest) => format!(
+            "{name:width$}  {word}  {} of {} verified, {} bytes read",
             good.count(),
-            count(survey.manifest.files, "file"),
+            count(manifest.files, "file"),
             thousands(bytes),
-        )
+        ),
     };
+    if left_out > 0 {
+        out.push_str(&format!(", {} not re-read", count(left_out, "file")));
+    }
+    if let Some(key) = &replica.signed_by {
+        out.push_str(&format!(", signed by {key}"));
+    }
+    out.push('\n');
     let mut more = |label: &str, text: String| {
         out.push_str(&format!("{:width$}    {label:9} {}\n", "", plain(&text)));
     };
-    if report.layout.kind != LayoutKind::Flat {
-        more("layout", layout(&report.layout));
+    if let Some(found) = report
+        .layout
+        .as_ref()
+        .filter(|l| l.kind != LayoutKind::Flat)
+    {
+        more("layout", layout(found));
     }
-    if survey.manifest.root.is_none() {
+    if manifest.is_none_or(|m| m.root.is_none()) {
         if let Some(by) = compared(report) {
             more("compared", by);
         }
@@ -163,7 +210,9 @@ fn compared(report: &ReplicaReport) -> Option<String> {
 }
 
 fn weights(report: &ReplicaReport) -> String {
-    let s = &report.structure;
+    let Some(s) = &report.structure else {
+        return "not looked at".to_owned();
+    };
     format!(
         "{} safetensors, {} GGUF, structure {}",
         s.safetensors,
@@ -192,6 +241,11 @@ fn finding_text(finding: &Finding, survey: &Survey, paint: &Paint) -> String {
             out.push_str(&format!("    {label:8}  {}\n", plain(value)));
         }
     }
+    // Nobody looks up a code while a node is down.
+    let no_report = |r: &SurveyedReplica| r.report.is_none() && shown_name(r) == finding.subject;
+    if survey.replicas.iter().any(no_report) && !finding.detail.contains("(hint:") {
+        out.push_str(&format!("    hint: {}\n", finding.code.explain().2));
+    }
     if let Some(others) = others(finding, survey) {
         out.push_str(&format!("    {}\n", plain(&others)));
     }
@@ -202,12 +256,10 @@ fn finding_text(finding: &Finding, survey: &Survey, paint: &Paint) -> String {
 fn others(finding: &Finding, survey: &Survey) -> Option<String> {
     survey.replicas.iter().find_map(|replica| {
         let from_here = replica.report.as_ref()?.findings.contains(finding);
-        let path = finding
-            .subject
-            .strip_prefix(&replica.name)?
-            .strip_prefix('/')?;
+        let (subject, path) = finding.subject.split_once('/')?;
         let path = RelPath::parse(path).ok().filter(|_| from_here)?;
-        survey.agreement.others(&replica.name, &path)
+        let mine = subject == shown_name(replica);
+        mine.then(|| survey.agreement.others(&replica.name, &replica.role, &path))?
     })
 }
 
@@ -216,11 +268,15 @@ fn last_line(survey: &Survey, paint: &Paint) -> String {
         .findings
         .iter()
         .filter(|f| f.severity == Severity::Error);
-    let verdict = match survey.verdict {
-        Verdict::Verified => paint.good("verified"),
-        Verdict::NotVerified => paint.bad(&format!(
-            "not verified: {}",
-            count(errors.count(), "finding")
+    let left_out = survey.findings.iter().filter(|f| f.code == Code::NotReRead);
+    let verdict = match (survey.verdict, errors.count(), left_out.count()) {
+        (Verdict::Verified, ..) => paint.good("verified"),
+        (_, n, 0) => paint.bad(&format!("not verified: {}", count(n, "finding"))),
+        (_, 0, m) => paint.bad(&format!("not verified: {} not re-read", count(m, "file"))),
+        (_, n, m) => paint.bad(&format!(
+            "not verified: {}, {} not re-read",
+            count(n, "finding"),
+            count(m, "file")
         )),
     };
     format!(

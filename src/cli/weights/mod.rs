@@ -4,25 +4,23 @@
 //! wrong there is "could not run". From then on nothing is an error any more,
 //! only findings.
 
+mod agent;
 mod human;
+mod progress;
+mod remote;
+mod resolve;
+mod saved;
 
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::ValueEnum;
-use runseal::relpath::{RelPath, escape};
-use runseal::weights::git::{Bound, ObjectDir, Revision};
-use runseal::weights::{
-    self, Algorithm, Binding, GitId, Inventory, ListFormat, Listing, ReportContext, Source, Survey,
-    Target, Verdict, pointer_tree,
-};
+use runseal::relpath::RelPath;
+use runseal::weights::{Algorithm, ListFormat, Verdict};
 
-use super::output::{Meter, Paint, print, print_json};
-use super::{Answer, Format, now, read_input};
-
-const MAX_MANIFEST: u64 = 1 << 28;
-const MAX_INVENTORY: u64 = 1 << 24;
+use super::output::{Paint, print, print_json};
+use super::{Answer, Format};
+use resolve::AskedBinding;
 
 /// Rehash a checkpoint on every replica and compare it with its manifest
 ///
@@ -31,7 +29,9 @@ const MAX_INVENTORY: u64 = 1 << 24;
 /// of its snapshots, or a .gguf file. --manifest says what it should hold; without
 /// one, layout and structure are looked at and nothing is verified. Nothing outside
 /// the folders is opened; links are followed only from a snapshot to a blob of the
-/// same cache.
+/// same cache. No socket is opened either: replicas on other machines are reached by
+/// the system's ssh or the inventory's command, and stderr says which is started for
+/// whom.
 #[derive(clap::Args)]
 pub struct Args {
     /// One replica, instead of an inventory
@@ -66,6 +66,8 @@ pub struct Args {
     /// Which digests to compute; the manifest's root commits to SHA-256
     #[arg(long, value_enum, default_value = "sha256")]
     algorithm: AlgorithmArg,
+    #[command(flatten)]
+    remote: remote::Options,
     /// How to print
     #[arg(long, value_enum, default_value = "human")]
     format: Format,
@@ -118,181 +120,41 @@ impl From<AlgorithmArg> for Algorithm {
     }
 }
 
-/// What the arguments come to.
-struct Resolved {
-    replicas: Vec<(String, PathBuf)>,
-    manifest_path: Option<PathBuf>,
-    manifest: Listing,
-    binding: AskedBinding,
-}
-
-/// What is known of the link to a revision before any replica was looked at.
-enum AskedBinding {
-    NotAsked,
-    /// The objects do not give the revision.
-    Unreadable(String),
-    Read(Bound),
-}
-
 pub fn run(args: Args) -> anyhow::Result<Answer> {
-    let resolved = resolve(&args)?;
+    if args.remote.agent {
+        return agent::run(args.remote.agent_key()?);
+    }
+    let resolved = resolve::resolve(&args)?;
     let algorithm = Algorithm::from(args.algorithm);
-    let mut entries = resolved.manifest.entries();
+    let manifests = &resolved.replicas.manifests;
+    let mut entries = manifests.values().flat_map(|m| m.entries());
     if !algorithm.sha256() && entries.any(|f| f.blake3.is_none()) {
         bail!("the manifest has no BLAKE3 digests to compare with (hint: --algorithm sha256)");
     }
-    let survey = look(&resolved, &args, algorithm)?;
+    let asserted = args.replicas.map(usize::from);
+    let survey = if args.remote.reports.is_empty() {
+        remote::survey(&resolved.replicas, &args.remote, algorithm, asserted)?
+    } else {
+        saved::survey(&args.remote, &resolved.replicas, asserted)?
+    };
+    let survey = match &resolved.binding {
+        AskedBinding::NotAsked => survey,
+        AskedBinding::Unreadable(why) => survey.with_unbound(why.clone()),
+        AskedBinding::Read(bound) => survey.with_bound(bound),
+    };
     match args.format {
         Format::Json => print_json(&survey)?,
         Format::Human => {
-            let path = resolved.manifest_path.as_deref();
-            let bytes = resolved.manifest.total_size();
-            let text = human::text(&survey, path, bytes, algorithm, &Paint::for_stdout());
-            print(&text)?;
+            let about = human::About {
+                manifest_paths: &resolved.manifest_paths,
+                manifests,
+                algorithm,
+            };
+            print(&human::text(&survey, &about, &Paint::for_stdout()))?;
         }
     }
     Ok(match survey.verdict {
         Verdict::Verified => Answer::Passed,
         Verdict::NotVerified => Answer::Findings,
-    })
-}
-
-fn resolve(args: &Args) -> anyhow::Result<Resolved> {
-    let (replicas, manifest_path) = match &args.path {
-        Some(path) => (vec![(name_of(path), path.clone())], args.manifest.clone()),
-        None => {
-            let (replicas, manifest) = from_inventory(args)?;
-            (replicas, Some(manifest))
-        }
-    };
-    let mut manifest = match &manifest_path {
-        Some(path) => {
-            read_manifest(path, args.manifest_format).with_context(|| path.display().to_string())?
-        }
-        None => Listing::absent(),
-    };
-    let commit = args
-        .revision
-        .as_deref()
-        .filter(|r| r.parse::<GitId>().is_ok());
-    if manifest.revision().is_none() && commit.is_some() {
-        manifest = manifest.with_source(Some(Source {
-            repository: None,
-            revision: commit.map(str::to_owned),
-            binding: Binding::Asserted,
-        }));
-    }
-    manifest = manifest.with_ignore(args.ignore.iter().cloned())?;
-    let binding = bind(args, &manifest)?;
-    if let AskedBinding::Read(bound) = &binding {
-        manifest = bound.listing.clone();
-    }
-    Ok(Resolved {
-        replicas,
-        manifest_path,
-        manifest,
-        binding,
-    })
-}
-
-fn read_manifest(path: &Path, told: Option<ManifestFormat>) -> anyhow::Result<Listing> {
-    if path.is_dir() {
-        return Ok(pointer_tree(path)?);
-    }
-    let bytes = read_input(path, "the manifest", MAX_MANIFEST)?;
-    // The only pair of formats that the bytes do not tell apart.
-    let name = path.file_name().map(|n| n.to_string_lossy().to_lowercase());
-    let blake3 =
-        name.is_some_and(|n| n.contains("b3sum") || n.contains("blake3") || n.ends_with(".b3"));
-    let told = told.map(ListFormat::from);
-    let listing = Listing::read(&bytes, told)?;
-    if blake3 && told.is_none() && listing.format() == ListFormat::Sha256sum {
-        return Ok(Listing::read(&bytes, Some(ListFormat::B3sum))?);
-    }
-    Ok(listing)
-}
-
-fn bind(args: &Args, manifest: &Listing) -> anyhow::Result<AskedBinding> {
-    let Some(dir) = &args.git_objects else {
-        return Ok(AskedBinding::NotAsked);
-    };
-    let Some(revision) = manifest.revision() else {
-        bail!("the manifest names no revision to bind to (hint: give the commit with --revision)");
-    };
-    if manifest.is_absent() {
-        bail!(
-            "--git-objects binds a manifest to its revision, and there is none (hint: --manifest)"
-        );
-    }
-    if !dir.is_dir() {
-        bail!("--git-objects {} is not a folder", dir.display());
-    }
-    let commit: GitId = match revision.parse() {
-        Ok(commit) => commit,
-        Err(_) => bail!("the revision {revision:?} is not a full commit id"),
-    };
-    Ok(match Revision::read(&ObjectDir::new(dir), commit) {
-        Ok(revision) => AskedBinding::Read(revision.bind(manifest.clone())),
-        Err(e) => AskedBinding::Unreadable(e.to_string()),
-    })
-}
-
-fn from_inventory(args: &Args) -> anyhow::Result<(Vec<(String, PathBuf)>, PathBuf)> {
-    let path = match &args.inventory {
-        Some(path) => path.clone(),
-        None if Path::new("cluster.toml").exists() => PathBuf::from("cluster.toml"),
-        None => bail!(
-            "there is no cluster.toml here (hint: `attest run` writes one; or name an inventory with \
-             --inventory, or give one folder and its --manifest)"
-        ),
-    };
-    let bytes = read_input(&path, "the inventory", MAX_INVENTORY)?;
-    let text = String::from_utf8(bytes)
-        .ok()
-        .with_context(|| format!("{} is not UTF-8 text", path.display()))?;
-    let inventory = Inventory::parse(&text).with_context(|| format!("{}", path.display()))?;
-    let folder = path.parent().unwrap_or(Path::new(""));
-    let replicas = inventory.replicas().iter();
-    let replicas = replicas.map(|r| (r.name.clone(), folder.join(&r.path)));
-    let manifest = args.manifest.clone();
-    let manifest = manifest.unwrap_or_else(|| inventory.manifest_path(folder));
-    Ok((replicas.collect(), manifest))
-}
-
-/// A folder's own name stands for a replica that no inventory names.
-fn name_of(path: &Path) -> String {
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    match absolute.file_name() {
-        Some(name) => escape(name.as_bytes()),
-        None => "replica".to_owned(),
-    }
-}
-
-fn look(resolved: &Resolved, args: &Args, algorithm: Algorithm) -> anyhow::Result<Survey> {
-    let boot_id = weights::boot_id().context("could not read this machine's boot id")?;
-    let meter = Meter::new();
-    let started = now();
-    let targets = resolved.replicas.iter().map(|(name, path)| Target {
-        context: ReportContext {
-            replica: name.clone(),
-            role: "target".to_owned(),
-            run_id: None,
-            nonce_hash: None,
-            plan_digest: None,
-            boot_id: boot_id.clone(),
-            started: started.clone(),
-            finished: started.clone(),
-        },
-        path,
-        revision: args.revision.as_deref(),
-        progress: &meter,
-    });
-    let asserted = args.replicas.map(usize::from);
-    let manifest = &resolved.manifest;
-    let survey = weights::survey(targets.collect(), manifest, algorithm, asserted, &now);
-    Ok(match &resolved.binding {
-        AskedBinding::NotAsked => survey,
-        AskedBinding::Unreadable(why) => survey.with_unbound(why.clone()),
-        AskedBinding::Read(bound) => survey.with_bound(bound),
     })
 }

@@ -153,6 +153,11 @@ impl LocateError {
             _ => Code::SnapshotNotFound,
         }
     }
+
+    /// The code is one that [`LocateError::code`] gives.
+    pub(super) fn may_be(code: Code) -> bool {
+        matches!(code, Code::ReplicaUnreachable | Code::SnapshotNotFound)
+    }
 }
 
 /// Which snapshot is wanted, in a hub cache; other layouts have no choice.

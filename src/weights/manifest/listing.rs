@@ -58,19 +58,25 @@ impl ListFormat {
 }
 
 /// What is expected of one file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Entry {
     /// Where it lies.
     pub path: RelPath,
     /// Its length in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
     /// SHA-256 of its content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<Sha256Digest>,
     /// BLAKE3 of its content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blake3: Option<Blake3Digest>,
     /// Id of its git blob: of the content, or of the git-lfs pointer to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub git_blob: Option<GitId>,
     /// Permission bits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
 }
 

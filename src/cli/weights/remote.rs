@@ -1,0 +1,481 @@
+//! The replicas of an inventory, all at once: local ones here, the others by
+//! their nodes.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use runseal::bundle::evidence::replica_file;
+use runseal::durable::{self, WriteOptions};
+use runseal::finding::Finding;
+use runseal::keys::{load_public, load_secret};
+use runseal::weights::remote::{
+    Conversation, Failure, Node, Program, Question, Reach, ask, protocol,
+};
+use runseal::weights::{
+    self, Algorithm, Listing, Looked, NodeKey, Replica, ReportContext, Role, SavedReport, Since,
+    Survey, Target, Transport, report_bytes, sign_report,
+};
+
+use super::agent::own_digest;
+use super::progress::{Board, Line};
+use super::saved::{Earlier, apply_signature, earlier_reports, known_names};
+use crate::cli::now;
+use crate::cli::output::complain;
+
+/// How long a connection may take unless --timeout says less, in seconds.
+const CONNECT: u64 = 10;
+
+/// Options for replicas on other machines and for reports that are kept.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Nodes and reports")]
+pub struct Options {
+    /// Serve one caller over stdin and stdout; what runs on the nodes
+    #[arg(long, conflicts_with_all = ["path", "inventory", "replicas", "reports", "save_reports", "changed_since", "push_agent"])]
+    pub agent: bool,
+    /// Copy a static `verify` to nodes that lack it [default FILE: this program]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    push_agent: Option<Option<PathBuf>>,
+    /// The ssh program to start
+    #[arg(long, value_name = "PROGRAM")]
+    ssh: Option<PathBuf>,
+    /// Longest silence of a node, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=86400))]
+    timeout: u64,
+    /// Public key (PEM) that must have signed the reports: NAME=FILE for one replica, FILE for
+    /// any. With --agent: the secret key that signs them
+    #[arg(long = "node-key", value_name = "[NAME=]FILE")]
+    node_keys: Vec<String>,
+    /// Save every replica's report in this folder
+    #[arg(long, value_name = "DIR")]
+    save_reports: Option<PathBuf>,
+    /// An earlier report, or a folder of them: files that have not moved since are not re-read,
+    /// and do not count as verified
+    #[arg(long, value_name = "REPORT")]
+    changed_since: Vec<PathBuf>,
+    /// Judge saved reports (files or folders) against the manifest, without looking at any disk
+    #[arg(long = "report", value_name = "FILE", num_args = 1.., conflicts_with_all = ["path", "save_reports", "changed_since", "push_agent"])]
+    pub reports: Vec<PathBuf>,
+}
+
+impl Options {
+    /// The one secret key of `--agent --node-key FILE`.
+    pub fn agent_key(&self) -> anyhow::Result<Option<&Path>> {
+        match self.node_keys.as_slice() {
+            [] => Ok(None),
+            [one] => Ok(Some(Path::new(one))),
+            _ => bail!("an agent signs with one key (hint: give --node-key once)"),
+        }
+    }
+
+    /// The public keys trusted for nodes.
+    pub fn trusted(&self) -> anyhow::Result<Vec<NodeKey>> {
+        let load = |text: &String| {
+            // A name never holds a slash, so a path with an equals sign is a path.
+            let (replica, path) = match text.split_once('=') {
+                Some((name, path)) if !name.contains('/') && !Path::new(text).exists() => {
+                    (Some(name.to_owned()), path)
+                }
+                _ => (None, text.as_str()),
+            };
+            let key = load_public(Path::new(path)).with_context(|| format!("node key {path}"))?;
+            Ok(NodeKey { replica, key })
+        };
+        self.node_keys.iter().map(load).collect()
+    }
+}
+
+/// What is looked at.
+pub struct Replicas {
+    /// The replicas.
+    pub replicas: Vec<Replica>,
+    /// The inventory's folder.
+    pub folder: PathBuf,
+    /// The folder of the only replica, when no inventory names it.
+    pub only: Option<PathBuf>,
+    /// What is expected of every checkpoint.
+    pub manifests: BTreeMap<Role, Listing>,
+    /// The revision of the target to look at, in hub caches.
+    pub revision: Option<String>,
+    /// The ssh program that the inventory names.
+    pub ssh: Option<PathBuf>,
+    /// The inventory was named on the command line.
+    pub explicit: bool,
+}
+
+impl Replicas {
+    /// What is expected, by role.
+    pub fn expected(&self) -> Vec<(&'static str, &Listing)> {
+        let each = self.manifests.iter();
+        each.map(|(role, listing)| (role.name(), listing)).collect()
+    }
+
+    /// The revision asked for is one of the target; other checkpoints have their own.
+    fn revision_of(&self, role: Role) -> Option<&str> {
+        self.revision.as_deref().filter(|_| role == Role::Target)
+    }
+}
+
+/// Rehashes everything and compares.
+pub fn survey(
+    given: &Replicas,
+    options: &Options,
+    algorithm: Algorithm,
+    asserted: Option<usize>,
+) -> anyhow::Result<Survey> {
+    let keys = options.trusted()?;
+    known_names(&keys, given.replicas.iter().map(|r| r.name.as_str()))?;
+    let since = earlier_reports(&options.changed_since)?;
+    let programs: Vec<String> = programs(given, options);
+    if !given.explicit
+        && let Some(name) = starts_programs_of_its_own(given, options)
+    {
+        bail!(
+            "./cluster.toml starts programs of its choice for {name} (hint: read it, then name it: --inventory cluster.toml)"
+        );
+    }
+    if let Some(dir) = &options.save_reports {
+        prepare(dir, given)?;
+    }
+    let push = push_program(options, given)?;
+    let private = private_folder()?;
+    let reach = Reach {
+        ssh: options
+            .ssh
+            .clone()
+            .or(given.ssh.clone())
+            .unwrap_or_else(|| "ssh".into()),
+        own: std::env::current_exe().context("could not find this program's own file")?,
+        private: private.path().to_owned(),
+        folder: given.folder.clone(),
+        connect_timeout: options.timeout.min(CONNECT),
+    };
+    for line in programs {
+        complain(&line);
+    }
+    let boot_id = weights::boot_id().context("could not read this machine's boot id")?;
+    let look = Look {
+        given,
+        reach: &reach,
+        push: push.as_ref(),
+        silence: Duration::from_secs(options.timeout),
+        algorithm,
+        since: &since,
+        keys: &keys,
+        own_sha256: own_digest()?,
+        boot_id: &boot_id,
+        save: options.save_reports.as_deref(),
+    };
+    let board = Board::new(given.replicas.iter().map(|r| r.name.clone()));
+    // A thread for each: a node that is silent holds up nobody else.
+    let results: Vec<anyhow::Result<Vec<Looked>>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = given
+            .replicas
+            .iter()
+            .enumerate()
+            .map(|(i, replica)| {
+                let (look, line) = (&look, board.line(i));
+                scope.spawn(move || look.at(replica, &line))
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|t| {
+                t.join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
+            .collect()
+    });
+    drop(board);
+    let looked = results.into_iter().collect::<Result<Vec<_>, _>>()?.concat();
+    let basis = weights::Basis::Rehash;
+    Ok(weights::conclude(
+        &given.expected(),
+        looked,
+        asserted,
+        basis,
+    ))
+}
+
+/// What every thread needs.
+struct Look<'a> {
+    given: &'a Replicas,
+    reach: &'a Reach,
+    push: Option<&'a Program>,
+    silence: Duration,
+    algorithm: Algorithm,
+    since: &'a Earlier,
+    keys: &'a [NodeKey],
+    own_sha256: runseal::digest::Sha256Digest,
+    boot_id: &'a str,
+    save: Option<&'a Path>,
+}
+
+impl Look<'_> {
+    fn at(&self, replica: &Replica, line: &Line) -> anyhow::Result<Vec<Looked>> {
+        let by_agent = replica.sudo || replica.transport != Transport::Local;
+        let looked = if by_agent {
+            self.by_agent(replica, line)
+        } else {
+            self.here(replica, line)
+        }?;
+        line.end(looked.iter().all(|l| l.report.is_some()));
+        Ok(looked)
+    }
+
+    fn context(&self, replica: &Replica, role: Role) -> ReportContext {
+        let started = now();
+        ReportContext {
+            replica: replica.name.clone(),
+            role: role.name().to_owned(),
+            run_id: None,
+            nonce_hash: None,
+            plan_digest: None,
+            boot_id: self.boot_id.to_owned(),
+            finished: started.clone(),
+            started,
+        }
+    }
+
+    fn path(&self, replica: &Replica, role: Role) -> PathBuf {
+        let path = replica.paths.get(&role).map_or("", String::as_str);
+        match (&self.given.only, &replica.transport) {
+            (Some(only), _) => only.clone(),
+            (None, Transport::Local) => self.given.folder.join(path),
+            (None, _) => PathBuf::from(path),
+        }
+    }
+
+    fn here(&self, replica: &Replica, line: &Line) -> anyhow::Result<Vec<Looked>> {
+        let key = replica.node_key.as_ref();
+        let key = key.map(|k| load_secret(&self.given.folder.join(k)));
+        let key = key
+            .transpose()
+            .with_context(|| format!("node_key of replica {}", replica.name))?;
+        let mut out = Vec::new();
+        for (role, manifest) in &self.given.manifests {
+            let path = self.path(replica, *role);
+            let target = Target {
+                context: self.context(replica, *role),
+                path: &path,
+                revision: self.given.revision_of(*role),
+                progress: line,
+            };
+            let since = self
+                .since
+                .get(&(replica.name.clone(), role.name().to_owned()));
+            let since = since.map(|report| Since {
+                report,
+                boot_id: self.boot_id,
+            });
+            let mut looked = weights::looked(target, manifest, self.algorithm, since, &now);
+            line.next();
+            if let Some(report) = looked.report.clone() {
+                let envelope = key.as_ref().map(|key| sign_report(&report, key));
+                self.keep(&SavedReport { report, envelope }, &mut looked)?;
+            }
+            out.push(looked);
+        }
+        Ok(out)
+    }
+
+    fn by_agent(&self, replica: &Replica, line: &Line) -> anyhow::Result<Vec<Looked>> {
+        let questions: Vec<_> = self
+            .given
+            .manifests
+            .iter()
+            .map(|(role, manifest)| self.question(replica, *role, manifest))
+            .collect::<anyhow::Result<_>>()?;
+        let node = Node {
+            replica,
+            reach: self.reach,
+            version: env!("CARGO_PKG_VERSION"),
+            own_sha256: self.own_sha256,
+            push: self.push.filter(|_| replica.transport != Transport::Local),
+            silence: self.silence,
+        };
+        let Conversation { answers, notes } = ask(&node, &questions, line);
+        let mut out = Vec::new();
+        for (question, answer) in questions.iter().zip(answers) {
+            let role = &question.request.role;
+            out.push(match answer {
+                Ok(asked) => {
+                    let report = asked.saved.report.clone();
+                    let mut looked = Looked::from_elsewhere(question.manifest, report);
+                    self.keep(&asked.saved, &mut looked)?;
+                    looked
+                }
+                Err(failure) => no_report(replica, role, failure),
+            });
+        }
+        if let Some(first) = out.first_mut() {
+            first.findings.splice(0..0, notes);
+        }
+        Ok(out)
+    }
+
+    fn question<'m>(
+        &self,
+        replica: &Replica,
+        role: Role,
+        manifest: &'m Listing,
+    ) -> anyhow::Result<Question<'m>> {
+        let path = self.path(replica, role);
+        let path = match replica.transport {
+            // The agent need not start in the same folder.
+            Transport::Local => std::path::absolute(&path).unwrap_or(path),
+            _ => path,
+        };
+        let key = (replica.name.clone(), role.name().to_owned());
+        Ok(Question {
+            request: protocol::Request {
+                path: path
+                    .to_str()
+                    .with_context(|| format!("{} is not UTF-8", path.display()))?
+                    .to_owned(),
+                revision: self.given.revision_of(role).map(str::to_owned),
+                expected: protocol::Expected::of(manifest),
+                algorithm: self.algorithm,
+                replica: replica.name.clone(),
+                role: role.name().to_owned(),
+                run_id: None,
+                nonce_hash: None,
+                plan_digest: None,
+                since: self.since.get(&key).cloned(),
+            },
+            manifest,
+        })
+    }
+
+    /// Checks the signature and saves the report.
+    fn keep(&self, saved: &SavedReport, looked: &mut Looked) -> anyhow::Result<()> {
+        apply_signature(saved, self.keys, looked);
+        let Some(dir) = self.save else { return Ok(()) };
+        let path = saved_path(dir, &saved.report.replica, &saved.report.role);
+        durable::write(&path, &report_bytes(&saved.report), WriteOptions::default())?;
+        if let Some(envelope) = &saved.envelope {
+            let path = path.with_extension("dsse.json");
+            durable::write(&path, envelope, WriteOptions::default())?;
+        }
+        Ok(())
+    }
+}
+
+fn no_report(replica: &Replica, role: &str, failure: Failure) -> Looked {
+    let subject = match role {
+        "target" => replica.name.clone(),
+        other => format!("{}:{other}", replica.name),
+    };
+    let finding = Finding::new(failure.code, subject, failure.detail);
+    Looked::unreachable(&replica.name, role, finding)
+}
+
+/// Who starts what: said before it happens.
+fn programs(given: &Replicas, options: &Options) -> Vec<String> {
+    let named = |which: &dyn Fn(&Replica) -> bool| -> Vec<&str> {
+        let those = given.replicas.iter().filter(|r| which(r));
+        those.map(|r| r.name.as_str()).collect()
+    };
+    let ssh = options.ssh.as_ref().or(given.ssh.as_ref());
+    let ssh = ssh.map_or("ssh".to_owned(), |p| p.display().to_string());
+    let mut out = Vec::new();
+    let mut say = |program: &str, names: Vec<&str>| {
+        if !names.is_empty() {
+            out.push(format!("starting {program} for {}", names.join(", ")));
+        }
+    };
+    say(&ssh, named(&|r| matches!(r.transport, Transport::Ssh(_))));
+    say(
+        "sudo",
+        named(&|r| r.sudo && r.transport == Transport::Local),
+    );
+    for replica in &given.replicas {
+        if let Transport::Command(template) = &replica.transport {
+            let program = template.command.first().map_or("", String::as_str);
+            say(program, vec![&replica.name]);
+        }
+    }
+    out
+}
+
+/// A replica for which the inventory, and not the user, chose what to run here.
+fn starts_programs_of_its_own<'a>(given: &'a Replicas, options: &Options) -> Option<&'a str> {
+    let chosen = |r: &&Replica| match r.transport {
+        Transport::Command(_) => true,
+        Transport::Ssh(_) => given.ssh.is_some() && options.ssh.is_none(),
+        Transport::Local => r.sudo,
+    };
+    given.replicas.iter().find(chosen).map(|r| r.name.as_str())
+}
+
+fn push_program(options: &Options, given: &Replicas) -> anyhow::Result<Option<Program>> {
+    let Some(wanted) = &options.push_agent else {
+        return Ok(None);
+    };
+    if given
+        .replicas
+        .iter()
+        .all(|r| r.transport == Transport::Local)
+    {
+        bail!(
+            "--push-agent without a replica on another machine (hint: name an --inventory with ssh or command replicas)"
+        );
+    }
+    let path = match wanted {
+        Some(path) => path.clone(),
+        None => std::env::current_exe().context("could not find this program's own file")?,
+    };
+    let program = Program::read(&path)?;
+    if program.elf.dynamic {
+        complain(&format!(
+            "note: {} is not static: it runs only on nodes that have its libraries",
+            path.display()
+        ));
+    }
+    Ok(Some(program))
+}
+
+/// A folder that only this user can enter, for ssh's sockets. Their paths must be
+/// short.
+fn private_folder() -> anyhow::Result<tempfile::TempDir> {
+    let short = |p: &Path| p.as_os_str().len() <= 40;
+    let make = |builder: &mut tempfile::Builder| {
+        let temp = std::env::temp_dir();
+        if short(&temp) {
+            builder.tempdir_in(temp)
+        } else {
+            builder.tempdir_in("/tmp")
+        }
+    };
+    make(
+        tempfile::Builder::new()
+            .prefix("runseal-")
+            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700)),
+    )
+    .context("could not make a private folder for ssh's sockets")
+}
+
+/// Where a report is saved.
+fn saved_path(dir: &Path, replica: &str, role: &str) -> PathBuf {
+    let name = replica_file(replica, role);
+    // The folder that stands for `replicas/` is the caller's.
+    dir.join(name.strip_prefix("replicas/").unwrap_or(&name))
+}
+
+/// The folder is made, and nothing in it is in the way: said before hours of
+/// hashing and not after.
+fn prepare(dir: &Path, given: &Replicas) -> anyhow::Result<()> {
+    durable::create_dir_all(dir)?;
+    for replica in &given.replicas {
+        for role in given.manifests.keys() {
+            let path = saved_path(dir, &replica.name, role.name());
+            for path in [path.with_extension("dsse.json"), path] {
+                if path.symlink_metadata().is_ok() {
+                    return Err(durable::WriteError::Exists(path).into());
+                }
+            }
+        }
+    }
+    Ok(())
+}
