@@ -144,7 +144,16 @@ def manifest(name, files):
     with open(f"{work}/{name}", "w") as f:
         json.dump({"format": "runseal.manifest/v1", "root": root, "files": listed}, f)
 
-files = {f"model-0000{i}-of-00003.safetensors": os.urandom(3 << 20) for i in (1, 2, 3)}
+size = 3 << 20
+
+
+def shard(name):
+    tensor = {name: {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}
+    header = json.dumps(tensor).encode()
+    return len(header).to_bytes(8, "little") + header + os.urandom(size)
+
+
+files = {f"model-0000{i}-of-00003.safetensors": shard(f"t{i}") for i in (1, 2, 3)}
 files["config.json"] = b"{}"
 for host in range(4):
     folder = f"{work}/h{host}/model"
