@@ -213,6 +213,14 @@ codes! {
         "A file may be executed where the manifest says it may not, or the reverse.",
         "The bytes are the pinned ones; only the permission was changed.",
         "Set the permission back if something depends on it.";
+    EmptyFolderMissing = "empty-folder-missing", Note,
+        "A folder that the manifest records as empty is not there.",
+        "Copying tools leave empty folders out; the files are not affected.",
+        "Make the folder if a loader looks for it.";
+    Blake3NotCompared = "blake3-not-compared", Note,
+        "BLAKE3 was computed, and the manifest has none of some files to compare with.",
+        "Those files were compared by the other digests alone.",
+        "Pin again with `attest pin weights`, which records both digests.";
 
     // Reaching a replica on another machine.
     NodeUnreachable = "node-unreachable", Error,

@@ -8,6 +8,8 @@ use std::fs::{self, File, FileTimes, OpenOptions};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 
+use runseal::relpath::RelPath;
+use runseal::weights::{Algorithm, Manifest, NoProgress, check_report, scan_folder};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use weights_support::*;
 
@@ -168,6 +170,56 @@ fn empty_folders_are_ignored_and_an_extra_empty_file_is_not() {
     assert_eq!(f.verify(&[]).code, 0);
     fs::write(f.at("empty/inner/file"), "").unwrap();
     assert_eq!(f.only_finding(), finding("file-extra", "empty/inner/file"));
+}
+
+#[test]
+fn an_empty_folder_that_was_recorded_and_is_gone_is_a_note() {
+    let mut f = Fixture::new();
+    fs::create_dir_all(f.at("cache/compiled")).unwrap();
+    let bytes = pin(&f.root()).to_bytes();
+    assert!(
+        String::from_utf8_lossy(&bytes).contains(r#""empty_folders":["cache/compiled"]"#),
+        "only the folder that holds nothing is one"
+    );
+    fs::write(f.dir.path().join("manifest.json"), &bytes).unwrap();
+    f.manifest = Manifest::parse(&bytes).unwrap();
+    assert_eq!((f.verify(&[]).code, f.verify(&[]).findings().len()), (0, 0));
+
+    fs::remove_dir(f.at("cache/compiled")).unwrap();
+    let answer = f.verify(&[]);
+    assert_eq!(answer.code, 0);
+    assert_eq!(
+        answer.findings(),
+        [finding("empty-folder-missing", "cache/compiled")]
+    );
+    // The recorded report follows from its own facts, and so does no other.
+    let honest = report(&f.root(), &f.manifest, "r0");
+    assert_eq!(check_report(&f.manifest, &honest), []);
+    let mut denied = honest.clone();
+    let path = RelPath::parse("cache/compiled").unwrap();
+    denied.empty_folders.insert(path);
+    assert!(!check_report(&f.manifest, &denied).is_empty());
+}
+
+#[test]
+fn files_in_a_folder_that_is_called_empty_are_refused() {
+    let f = Fixture::new();
+    let inside = RelPath::parse("config.json").unwrap();
+    let refused = f.manifest.clone().with_empty_folders([inside]).unwrap_err();
+    assert!(refused.to_string().contains("calls empty"), "{refused}");
+}
+
+#[test]
+fn blake3_that_was_compared_with_nothing_is_said() {
+    let f = Fixture::new();
+    assert_eq!(f.verify(&["--algorithm", "both"]).findings(), []);
+    let scan = scan_folder(&f.root(), Algorithm::Sha256, &NoProgress).unwrap();
+    let manifest = Manifest::from_scan(&scan, None).unwrap();
+    fs::write(f.dir.path().join("manifest.json"), manifest.to_bytes()).unwrap();
+    let answer = f.verify(&["--algorithm", "both"]);
+    let note = ("blake3-not-compared".to_owned(), "manifest".to_owned());
+    assert_eq!((answer.code, answer.findings()), (0, vec![note]));
+    assert_eq!(f.verify(&[]).findings(), []);
 }
 
 #[test]

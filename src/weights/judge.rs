@@ -25,6 +25,8 @@ pub(super) struct Facts<'a> {
     pub layout: Option<&'a Layout>,
     /// Absent in early reports, which did not look.
     pub structure: Option<&'a Structure>,
+    /// The manifest's empty folders that are there.
+    pub empty_folders: &'a BTreeSet<RelPath>,
 }
 
 impl<'a> Facts<'a> {
@@ -34,6 +36,7 @@ impl<'a> Facts<'a> {
             algorithm: report.algorithm,
             layout: report.layout.as_ref(),
             structure: report.structure.as_ref(),
+            empty_folders: &report.empty_folders,
         }
     }
 }
@@ -105,6 +108,12 @@ pub(super) fn judge(facts: Facts, manifest: &Listing, files: &mut [FileReport]) 
         finding.expected = file.digest_text();
         finding.found = Some("nothing".to_owned());
         findings.push((Some(file.path.clone()), finding));
+    }
+    for path in manifest.empty_folders().difference(facts.empty_folders) {
+        let subject = format!("{replica}/{path}");
+        let detail = "the manifest records an empty folder there, and there is no folder";
+        let note = Finding::new(Code::EmptyFolderMissing, subject, detail);
+        findings.push((Some(path.clone()), note));
     }
     for problem in facts.structure.iter().flat_map(|s| &s.problems) {
         let subject = format!("{replica}/{}", problem.path);

@@ -66,6 +66,8 @@ pub struct ReplicaScan {
     pub structure: Structure,
     /// Paths that were not looked into, because they are not part of the checkpoint.
     pub ignore: BTreeSet<RelPath>,
+    /// The folders below it, and whether each is empty.
+    pub folders: BTreeMap<RelPath, bool>,
     /// Everything in it, in byte order of the paths.
     pub files: Vec<FileReport>,
 }
@@ -169,6 +171,7 @@ fn scan(
 ) -> Result<ReplicaScan, Unreachable> {
     let ignore = what.ignore;
     let mut files = place.list(&ignore)?;
+    let folders = folders(&files);
     files.retain(|f| {
         let wanted_here = manifest.is_some_and(|m| m.get(&f.path).is_some());
         let declared = ignore.contains(&f.path);
@@ -211,8 +214,27 @@ fn scan(
         layout: place.layout().clone(),
         structure,
         ignore,
+        folders,
         files,
     })
+}
+
+/// The folders in a list that is in byte order of the paths, and whether nothing
+/// is in them. One that could not be read is not called empty.
+fn folders(files: &[FileReport]) -> BTreeMap<RelPath, bool> {
+    let mut out = BTreeMap::new();
+    for file in files {
+        if file.kind == Kind::Folder {
+            out.insert(file.path.clone(), file.problem.is_none());
+        }
+        let path = file.path.to_string();
+        for (end, _) in path.match_indices('/') {
+            if let Ok(above) = RelPath::parse(&path[..end]) {
+                out.insert(above, false);
+            }
+        }
+    }
+    out
 }
 
 /// Works out git blob ids where only they can be compared. Those files are small:

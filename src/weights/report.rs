@@ -4,6 +4,7 @@
 //! observed root) is derived from them by [`super::judge`], once when the report
 //! is written and again by everyone who reads it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use schemars::JsonSchema;
@@ -65,6 +66,9 @@ pub struct ReplicaReport {
     /// folders.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layout: Option<Layout>,
+    /// The manifest's empty folders that are there.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub empty_folders: BTreeSet<RelPath>,
     /// What the weight files say about themselves; absent in early reports, which
     /// did not look.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -331,12 +335,16 @@ impl ReplicaScan {
     ) -> ReplicaReport {
         let manifest = manifest.as_ref();
         let mut files = self.files;
+        let expected = manifest.empty_folders().iter();
+        let empty_folders = expected.filter(|p| self.folders.contains_key(*p)).cloned();
+        let empty_folders = empty_folders.collect();
         let subject = subject(&context.replica, &context.role);
         let facts = Facts {
             subject: &subject,
             algorithm: self.algorithm,
             layout: Some(&self.layout),
             structure: Some(&self.structure),
+            empty_folders: &empty_folders,
         };
         let findings = judge::judge(facts, manifest, &mut files);
         ReplicaReport {
@@ -354,6 +362,7 @@ impl ReplicaScan {
             algorithm: self.algorithm,
             root_identity: self.root_identity,
             layout: Some(self.layout),
+            empty_folders,
             structure: Some(self.structure),
             files,
             findings,

@@ -268,6 +268,7 @@ pub fn conclude(
     let reports: Vec<_> = replicas.iter().filter_map(|r| r.report.as_ref()).collect();
     let agreement = agree(&reports);
     findings.extend(agreement.findings());
+    findings.extend(blake3_not_compared(manifests, &reports));
 
     let rehashed = rehashed(&replicas);
     let count = match asserted {
@@ -379,6 +380,25 @@ fn structure_outcome(reports: &[&ReplicaReport], findings: &[Finding]) -> Outcom
     } else {
         Outcome::Passed
     }
+}
+
+/// A digest that was computed and compared with nothing must not read as compared.
+fn blake3_not_compared(manifests: &[(&str, &Listing)], reports: &[&ReplicaReport]) -> Vec<Finding> {
+    let without = |(role, manifest): &(&str, &Listing)| {
+        let computed = |r: &&&ReplicaReport| r.role == *role && r.algorithm == Algorithm::Both;
+        let lacking = manifest.entries().filter(|e| e.blake3.is_none()).count();
+        let any = lacking > 0 && reports.iter().any(|r| computed(&r));
+        // Foreign lists say per file what was compared.
+        let said = manifest.root().is_none() || !any;
+        (!said).then(|| {
+            let detail = format!(
+                "the manifest gives no BLAKE3 of {lacking} of {} files: SHA-256 alone was compared there",
+                manifest.file_count()
+            );
+            Finding::new(Code::Blake3NotCompared, "manifest", detail)
+        })
+    };
+    manifests.iter().filter_map(without).collect()
 }
 
 /// The link to a revision is a question about the target.

@@ -131,6 +131,7 @@ pub struct Listing {
     root: Option<Sha256Digest>,
     files: BTreeMap<RelPath, Entry>,
     ignore: BTreeSet<RelPath>,
+    empty_folders: BTreeSet<RelPath>,
     source: Option<Source>,
 }
 
@@ -163,6 +164,7 @@ impl Listing {
             root: root_of(&files),
             files,
             ignore: BTreeSet::new(),
+            empty_folders: BTreeSet::new(),
             source: None,
         })
     }
@@ -174,6 +176,7 @@ impl Listing {
             root: None,
             files: BTreeMap::new(),
             ignore: BTreeSet::new(),
+            empty_folders: BTreeSet::new(),
             source: None,
         }
     }
@@ -187,6 +190,19 @@ impl Listing {
         self.ignore.extend(ignore);
         match self.files.keys().find(|path| self.ignores(path)) {
             Some(path) => Err(ManifestError::ListedAndIgnored(path.clone())),
+            None => Ok(self),
+        }
+    }
+
+    /// Records folders that held nothing. No list of files can show that one is
+    /// gone, and some loaders mind. The root does not commit to them.
+    pub fn with_empty_folders(
+        mut self,
+        folders: impl IntoIterator<Item = RelPath>,
+    ) -> Result<Self, ManifestError> {
+        self.empty_folders.extend(folders);
+        match self.files.keys().find(|p| covers(&self.empty_folders, p)) {
+            Some(path) => Err(ManifestError::NotEmpty(path.clone())),
             None => Ok(self),
         }
     }
@@ -245,6 +261,11 @@ impl Listing {
     /// Paths that are not part of the checkpoint.
     pub fn ignore(&self) -> &BTreeSet<RelPath> {
         &self.ignore
+    }
+
+    /// Folders that held nothing when the manifest was made.
+    pub fn empty_folders(&self) -> &BTreeSet<RelPath> {
+        &self.empty_folders
     }
 
     /// The path, or a folder above it, is declared as not part of the checkpoint.

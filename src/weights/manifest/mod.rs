@@ -32,7 +32,7 @@ pub use own::MANIFEST_FORMAT;
 /// A list of files and the root digest that commits to it.
 ///
 /// The root is `runseal-tree/v1` over path, size and SHA-256. BLAKE3 digests,
-/// modes, ignored paths and the source are carried beside it and are *not*
+/// modes, ignored paths, empty folders and the source are carried beside it and are *not*
 /// committed to; a report shows every ignored path that exists.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "own::Raw", into = "own::Raw")]
@@ -124,6 +124,9 @@ pub enum ManifestError {
     /// A file is named, but nothing that its content could be compared with.
     #[error("the manifest gives no usable digest for {0} (hint: SHA-256, BLAKE3 or a git blob id)")]
     NoDigest(RelPath),
+    /// A file lies in a folder that is recorded as empty.
+    #[error("{0} lies in a folder that the manifest calls empty")]
+    NotEmpty(RelPath),
     /// A file is listed and declared as ignored.
     #[error("the manifest lists {0} and also says to ignore it (hint: one of the two is wrong)")]
     ListedAndIgnored(RelPath),
@@ -241,13 +244,30 @@ impl Manifest {
         })
     }
 
+    /// Records folders that held nothing, see [`Listing::with_empty_folders`].
+    pub fn with_empty_folders(
+        self,
+        folders: impl IntoIterator<Item = RelPath>,
+    ) -> Result<Self, ManifestError> {
+        Ok(Self {
+            listing: self.listing.with_empty_folders(folders)?,
+            ..self
+        })
+    }
+
     /// Makes a manifest of what a scan with SHA-256 saw in a folder, with the
     /// paths that it was told to ignore. Anything but plain, readable files that
     /// held still is refused.
     pub fn from_scan(scan: &ReplicaScan, source: Option<Source>) -> Result<Self, PinError> {
         let part = |f: &&FileReport| !covers(&scan.ignore, &f.path);
         let files: Result<Vec<_>, _> = scan.files.iter().filter(part).map(pinned).collect();
-        Ok(Self::new(files?, source)?.with_ignore(scan.ignore.iter().cloned())?)
+        let empty = scan.folders.iter().filter(|(path, is_empty)| {
+            // What is ignored was not looked into.
+            **is_empty && !covers(&scan.ignore, path)
+        });
+        Ok(Self::new(files?, source)?
+            .with_ignore(scan.ignore.iter().cloned())?
+            .with_empty_folders(empty.map(|(path, _)| path.clone()))?)
     }
 
     /// The checkpoint's identity.

@@ -33,6 +33,10 @@ pub struct Raw {
     /// Paths that are not part of the checkpoint, each for itself and all below it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     ignore: Vec<RelPath>,
+    /// Folders that held nothing when the manifest was made. One that is gone is a
+    /// note; the root does not commit to them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    empty_folders: Vec<RelPath>,
     /// Where the files are said to come from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     source: Option<Source>,
@@ -47,7 +51,9 @@ impl TryFrom<Raw> for Manifest {
                 found: format!("{:?}", raw.format),
             });
         }
-        let manifest = Manifest::new(raw.files, raw.source)?.with_ignore(raw.ignore)?;
+        let manifest = Manifest::new(raw.files, raw.source)?
+            .with_ignore(raw.ignore)?
+            .with_empty_folders(raw.empty_folders)?;
         if manifest.root != raw.root {
             return Err(ManifestError::Root {
                 stated: raw.root,
@@ -65,6 +71,7 @@ impl From<Manifest> for Raw {
             root: manifest.root,
             files: manifest.files.into_values().collect(),
             ignore: manifest.listing.ignore().iter().cloned().collect(),
+            empty_folders: manifest.listing.empty_folders().iter().cloned().collect(),
             source: manifest.listing.source().cloned(),
         }
     }

@@ -73,6 +73,7 @@ pub struct Expected {
     format: ListFormat,
     files: Vec<Entry>,
     ignore: Vec<RelPath>,
+    empty_folders: Vec<RelPath>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     source: Option<Source>,
 }
@@ -84,6 +85,7 @@ impl Expected {
             format: listing.format(),
             files: listing.entries().cloned().collect(),
             ignore: listing.ignore().iter().cloned().collect(),
+            empty_folders: listing.empty_folders().iter().cloned().collect(),
             source: listing.source().cloned(),
         }
     }
@@ -94,7 +96,10 @@ impl Expected {
             ListFormat::Absent if self.files.is_empty() => Listing::absent(),
             format => Listing::new(format, self.files)?,
         };
-        Ok(listing.with_ignore(self.ignore)?.with_source(self.source))
+        Ok(listing
+            .with_ignore(self.ignore)?
+            .with_empty_folders(self.empty_folders)?
+            .with_source(self.source))
     }
 }
 
