@@ -24,6 +24,7 @@ mod beneath;
 mod check;
 mod claims;
 pub mod git;
+mod hashing;
 mod inventory;
 mod judge;
 mod layout;
@@ -38,6 +39,7 @@ mod values;
 
 pub use agree::{Agreement, FileAgreement, Group, agree};
 pub use check::check_report;
+pub use hashing::{Pace, PageCache, Reading};
 pub use inventory::{INVENTORY_FORMAT, Inventory, InventoryError, Replica};
 pub use layout::{Chosen, Claim, Layout, LayoutKind, LocateError, Place, Wanted};
 pub use manifest::{
@@ -46,8 +48,8 @@ pub use manifest::{
 };
 pub use pointer_tree::pointer_tree;
 pub use rehash::{
-    NoProgress, Progress, ReplicaScan, Unreachable, What, rehash, rehash_place, scan_folder,
-    scan_place,
+    At, NoProgress, Progress, ReplicaScan, Request, Unreachable, What, rehash, rehash_each,
+    rehash_place, scan_folder, scan_place,
 };
 pub use report::{
     Compared, FileReport, FileStat, Integrity, Kind, Problem, ProblemKind, REPLICA_FORMAT,

@@ -9,6 +9,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::hashing::Reading;
 use super::judge::{self, Facts, observed_root};
 use super::layout::Layout;
 use super::manifest::Listing;
@@ -69,6 +70,10 @@ pub struct ReplicaReport {
     /// did not look.
     #[serde(default)]
     pub structure: Structure,
+    /// How the files were read, and what that did to the page cache; absent in early
+    /// reports.
+    #[serde(default, skip_serializing_if = "Reading::is_unknown")]
+    pub reading: Reading,
     /// Everything found in the folder, in byte order of the paths. Folders are
     /// left out unless the manifest has a file there or ignores them, or they could
     /// not be read.
@@ -346,6 +351,7 @@ impl ReplicaScan {
             root_identity: self.root_identity,
             layout: self.layout,
             structure: self.structure,
+            reading: self.reading,
             files,
             findings,
             after: None,

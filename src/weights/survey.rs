@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::agree::{Agreement, agree};
 use super::git::Bound;
-use super::layout::{Place, Wanted};
+use super::hashing::Pace;
+use super::layout::Wanted;
 use super::manifest::{Binding, ListFormat, Listing};
-use super::rehash::{Progress, Unreachable, rehash_place};
+use super::rehash::{At, Progress, ReplicaScan, Request, Unreachable, rehash_each};
 use super::report::{Integrity, ReplicaReport, ReportContext, integrity_of_files};
 use super::values::Algorithm;
 use crate::codes::Code;
@@ -111,39 +111,41 @@ pub struct SurveyedReplica {
 /// Rehashes every target in parallel and draws the conclusion. A target that
 /// cannot be reached is a finding and does not stop the others.
 ///
+/// `pace` bounds threads and reading, over all targets together.
 /// `asserted` is the number of distinct replicas that somebody claims.
 /// `now` is the clock: RFC 3339 in UTC.
 pub fn survey(
     targets: Vec<Target<'_>>,
     manifest: &impl AsRef<Listing>,
     algorithm: Algorithm,
+    pace: Pace,
     asserted: Option<usize>,
     now: &(dyn Fn() -> String + Sync),
 ) -> Survey {
     let manifest = manifest.as_ref();
-    let results: Vec<(SurveyedReplica, Vec<Finding>)> = targets
-        .into_par_iter()
-        .map(|target| look_at(target, manifest, algorithm, now))
-        .collect();
+    let requests = targets.iter().map(|target| {
+        let wanted = Wanted {
+            asked: target.revision,
+            pinned: manifest.revision(),
+        };
+        let at = At::Path(target.path, wanted);
+        Request::compare(at, manifest, algorithm, target.progress)
+    });
+    let results: Vec<(SurveyedReplica, Vec<Finding>)> =
+        rehash_each(requests.collect(), pace, |index, scan| {
+            judged(targets[index].context.clone(), scan, manifest, now)
+        });
     let (replicas, findings): (Vec<_>, Vec<_>) = results.into_iter().unzip();
     conclude(manifest, replicas, findings.concat(), asserted)
 }
 
-fn look_at(
-    target: Target<'_>,
+fn judged(
+    mut context: ReportContext,
+    scan: Result<ReplicaScan, Unreachable>,
     manifest: &Listing,
-    algorithm: Algorithm,
     now: &(dyn Fn() -> String + Sync),
 ) -> (SurveyedReplica, Vec<Finding>) {
-    let mut context = target.context;
     let name = context.replica.clone();
-    let wanted = Wanted {
-        asked: target.revision,
-        pinned: manifest.revision(),
-    };
-    let scan = Place::locate(target.path, wanted)
-        .map_err(Unreachable)
-        .and_then(|place| rehash_place(place, manifest, algorithm, target.progress));
     match scan {
         Ok(scan) => {
             context.finished = now();

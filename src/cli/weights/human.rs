@@ -5,8 +5,8 @@ use std::path::Path;
 use runseal::finding::{Finding, Outcome, Severity};
 use runseal::relpath::RelPath;
 use runseal::weights::{
-    Algorithm, Chosen, Compared, Integrity, Layout, LayoutKind, ListFormat, ReplicaReport, State,
-    Survey, SurveyedReplica, Verdict,
+    Algorithm, Chosen, Compared, Integrity, Layout, LayoutKind, ListFormat, Reading, ReplicaReport,
+    State, Survey, SurveyedReplica, Verdict,
 };
 
 use crate::cli::output::{Paint, count, plain, thousands};
@@ -30,6 +30,7 @@ pub fn text(
         out.push_str(&finding_text(finding, survey, paint));
     }
     out.push('\n');
+    out.push_str(&reading_line(survey));
     out.push_str(&last_line(survey, paint));
     out
 }
@@ -209,6 +210,30 @@ fn others(finding: &Finding, survey: &Survey) -> Option<String> {
         let path = RelPath::parse(path).ok().filter(|_| from_here)?;
         survey.agreement.others(&replica.name, &path)
     })
+}
+
+/// How the files were read, and what that left in the page cache.
+fn reading_line(survey: &Survey) -> String {
+    let reports = survey.replicas.iter().filter_map(|r| r.report.as_ref());
+    let all = reports.fold(Reading::default(), |sum, r| sum.plus(r.reading));
+    let ways = [
+        (all.dropped, "dropped behind the reader"),
+        (all.dont_cache, "with RWF_DONTCACHE"),
+        (all.direct, "with O_DIRECT"),
+        (all.kept, "STAYED in the page cache"),
+    ];
+    let ways = ways.iter().filter(|(n, _)| *n > 0);
+    let ways: Vec<_> = ways
+        .map(|(n, how)| format!("{} {how}", count(*n as usize, "file")))
+        .collect();
+    if ways.is_empty() {
+        return String::new();
+    }
+    let kept = match all.kept {
+        0 => "page cache left as it was",
+        _ => "page cache not left as it was",
+    };
+    format!("{kept}: {}\n", ways.join(", "))
 }
 
 fn last_line(survey: &Survey, paint: &Paint) -> String {

@@ -6,6 +6,7 @@
 
 mod human;
 
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -14,8 +15,8 @@ use clap::ValueEnum;
 use runseal::relpath::{RelPath, escape};
 use runseal::weights::git::{Bound, ObjectDir, Revision};
 use runseal::weights::{
-    self, Algorithm, Binding, GitId, Inventory, ListFormat, Listing, ReportContext, Source, Survey,
-    Target, Verdict, pointer_tree,
+    self, Algorithm, Binding, GitId, Inventory, ListFormat, Listing, Pace, ReportContext, Source,
+    Survey, Target, Verdict, pointer_tree,
 };
 
 use super::output::{Meter, Paint, print, print_json};
@@ -66,6 +67,13 @@ pub struct Args {
     /// Which digests to compute; the manifest's root commits to SHA-256
     #[arg(long, value_enum, default_value = "sha256")]
     algorithm: AlgorithmArg,
+    /// Hash on so many threads, instead of all cores
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    jobs: Option<u16>,
+    /// Read at most so many megabytes (10^6 bytes) a second, over all replicas, so
+    /// that a node that serves can be checked
+    #[arg(long, value_name = "MB/S", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    io_limit: Option<u64>,
     /// How to print
     #[arg(long, value_enum, default_value = "human")]
     format: Format,
@@ -259,6 +267,14 @@ fn from_inventory(args: &Args) -> anyhow::Result<(Vec<(String, PathBuf)>, PathBu
     Ok((replicas.collect(), manifest))
 }
 
+fn pace(args: &Args) -> Pace {
+    let bytes_per_second = args.io_limit.map(|mb| mb.saturating_mul(1_000_000));
+    Pace {
+        jobs: args.jobs.map(usize::from).and_then(NonZeroUsize::new),
+        bytes_per_second: bytes_per_second.and_then(NonZeroU64::new),
+    }
+}
+
 /// A folder's own name stands for a replica that no inventory names.
 fn name_of(path: &Path) -> String {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
@@ -289,7 +305,8 @@ fn look(resolved: &Resolved, args: &Args, algorithm: Algorithm) -> anyhow::Resul
     });
     let asserted = args.replicas.map(usize::from);
     let manifest = &resolved.manifest;
-    let survey = weights::survey(targets.collect(), manifest, algorithm, asserted, &now);
+    let targets = targets.collect();
+    let survey = weights::survey(targets, manifest, algorithm, pace(args), asserted, &now);
     Ok(match &resolved.binding {
         AskedBinding::NotAsked => survey,
         AskedBinding::Unreadable(why) => survey.with_unbound(why.clone()),
