@@ -2,6 +2,7 @@
 """`verify weights` beside other tools, on the same data in one interleaved run.
 
     cargo build --release --bin verify
+    cargo build --release --example older-kernel
     python3 -m venv PEERS && PEERS/bin/pip install model-signing==1.1.1 pyopenssl
     python3 benches/rehash.py --peers PEERS [--dir DIR] [--rounds 7]
 
@@ -10,7 +11,9 @@ memory, and `openssl`, `sha256sum`, `fincore` (util-linux). Each round runs ever
 tool once on each set, so that whatever else the machine does meets all of them.
 CPU seconds (user and system, from wait4) matter more than wall time on a busy
 machine. A ratio is taken within a round; printed are minimum, median and maximum.
-Only the set's own files are ever evicted from the page cache.
+Only the set's own files are ever evicted from the page cache. With older-kernel
+built, cold files are also read in the ways of kernels that lack the newer calls.
+`--scale 16` makes everything 16 times smaller: a look at whether it works.
 """
 
 import argparse
@@ -28,6 +31,7 @@ import time
 from pathlib import Path
 
 MIB = 1 << 20
+HEADER = 4096
 HERE = Path(__file__).resolve().parent
 # The loop that a careful program around OpenSSL has: one large reused buffer.
 OPENSSL_LOOP = """
@@ -42,15 +46,25 @@ for name in sys.argv[1:]:
 """
 
 
+def header(name, size):
+    """Makes a file of `size` bytes a whole safetensors file of one tensor."""
+    n = size - HEADER
+    text = json.dumps({name: {"dtype": "U8", "shape": [n], "data_offsets": [0, n]}})
+    return struct.pack("<Q", HEADER - 8) + text.ljust(HEADER - 8).encode()
+
+
 def make(folder, sizes):
-    """Random files; kept from an earlier run when sizes fit."""
+    """Random files; kept from an earlier run when sizes fit. Large ones are
+    safetensors, whose headers a checker may want to see."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for i, size in enumerate(sizes):
-        path = folder / f"model-{i + 1:05}-of-{len(sizes):05}.safetensors"
+        shard = size > 16 * HEADER
+        name = f"model-{i + 1:05}-of-{len(sizes):05}.safetensors" if shard else f"{i:05}.bin"
+        path = folder / name
         if not path.exists() or path.stat().st_size != size:
             with open(path, "wb") as f:
-                left = size
+                left = size - (f.write(header(f"t{i}", size)) if shard else 0)
                 while left:
                     left -= f.write(os.urandom(min(left, 8 * MIB)))
                 f.flush()
@@ -160,6 +174,12 @@ class Bench:
         self.dir = args.dir
         self.verify = args.verify
         self.ratios = Table()
+        helper = self.verify.parent / "examples/older-kernel"
+        ways = {
+            "RWF_DONTCACHE": ["no-cachestat"],
+            "O_DIRECT": ["no-cachestat", "no-dontcache"],
+        }
+        self.older = {how: [helper, *no] for how, no in ways.items() if helper.exists()}
 
     def sign(self, folder):
         """An OMS bundle for model_signing to verify. Made once per set."""
@@ -237,6 +257,12 @@ class Bench:
             rate.add("verify weights, warm in the same round", hash_rate / 1e9)
             left.add("cold pages left (goal 16)", (sum(cached(paths)) - before) / MIB)
             read.add("bytes read from the device / size", r.read / total)
+            for how, lacking in self.older.items():
+                evict(paths)
+                o = run([*lacking, *ours])
+                rate.add(f"verify weights, cold, {how}", total / o.wall / 1e9)
+                spent.add(f"verify weights, cold, {how}", total / o.cpu / 1e9)
+                left.add(f"cold pages left, {how} (goal 16)", sum(cached(paths)) / MIB)
             ratio = total / r.wall / min(best, hash_rate)
             self.ratios.add(f"{name}: cold / min(read, hash) (goal 0.9)", ratio)
         rate.print(f"{name}, cold: {len(paths)} files, {total / MIB:.0f} MiB", "GB/s wall")
@@ -285,6 +311,7 @@ def main():
     parser.add_argument("--peers", type=Path, help="a venv with model-signing and pyopenssl")
     parser.add_argument("--dir", type=Path, help="where the data is made and kept")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--scale", type=int, default=1, help="divide all sizes by this")
     parser.add_argument("--only", choices=["shards", "huge", "small"])
     args = parser.parse_args()
     args.verify = args.verify.resolve()
@@ -298,17 +325,17 @@ def main():
     bench = Bench(args)
     wants = lambda name: args.only in (None, name)
     if wants("shards"):
-        paths = make(args.dir / "shards", [256 * MIB - 4096 * i for i in range(12)])
+        paths = make(args.dir / "shards", [256 * MIB // args.scale - 4096 * i for i in range(12)])
         goals = [("openssl dgst", "cpu", 1.6), ("model_signing verify", "wall", 2.5), ("sha256sum", "wall", 8)]
         bench.warm_set("shards", paths, args.rounds, goals)
         bench.cold_set("shards", paths, args.rounds)
     if wants("huge"):
-        paths = make(args.dir / "huge", [2048 * MIB])
+        paths = make(args.dir / "huge", [2048 * MIB // args.scale])
         goals = [("openssl read loop", "cpu", 0.95), ("openssl read loop", "wall", 0.95)]
         bench.warm_set("huge", paths, args.rounds, goals, loop=True)
         bench.cold_set("huge", paths, args.rounds)
     if wants("small"):
-        paths = make(args.dir / "small", [1024 + (i * 7919) % 15360 for i in range(5000)])
+        paths = make(args.dir / "small", [1024 + (i * 7919) % 15360 for i in range(5000 // args.scale)])
         goals = [
             ("model_signing verify", "wall", 5),
             ("openssl dgst", "cpu", 0.9),

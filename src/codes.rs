@@ -453,7 +453,8 @@ mod tests {
             let name = code.name();
             assert!(seen.insert(name), "{name} twice");
             assert!(
-                name.chars().all(|c| c.is_ascii_lowercase() || c == '-'),
+                name.chars()
+                    .all(|c| matches!(c, 'a'..='z' | '0'..='9' | '-')),
                 "{name}"
             );
             assert_eq!(name.parse::<Code>().unwrap(), *code);

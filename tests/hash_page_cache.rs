@@ -22,7 +22,7 @@ fn folder() -> tempfile::TempDir {
 }
 
 fn noise() -> Vec<u8> {
-    (0..SIZE).map(|i| (i / 5 ^ i / 4096) as u8).collect()
+    (0..SIZE).map(|i| ((i / 5) ^ (i / 4096)) as u8).collect()
 }
 
 fn write(path: &Path, bytes: &[u8]) {
@@ -102,8 +102,9 @@ impl Set {
     }
 
     /// Runs a rehash with one file cold and half of the other cached. What was
-    /// cached stays, and nothing else is there afterwards. Returns how it read.
-    fn rehash(&self, mut command: Command) -> Value {
+    /// cached stays, and nothing else is there afterwards but `header` pages, at most.
+    /// Returns how it read.
+    fn rehash(&self, mut command: Command, header: u64) -> Value {
         // The kernel may take pages away by itself, and on a busy machine does.
         let mut gone = 0;
         for _ in 0..5 {
@@ -117,7 +118,10 @@ impl Set {
             assert_eq!(answer.code, 0, "{answer:?}");
             let reading = answer.json()["replicas"][0]["report"]["reading"].clone();
             assert_eq!(reading["kept"], 0, "{reading}");
-            assert_eq!(cold, 0, "left of a cold file, {reading}");
+            assert!(
+                cold <= header,
+                "{cold} pages left of a cold file, {reading}"
+            );
             assert!(half <= before, "{half} of {before} pages, {reading}");
             gone = before - half;
             if gone == 0 {
@@ -136,7 +140,7 @@ fn verify() -> &'static Path {
 fn the_page_cache_is_left_as_it_was() {
     let Some(set) = Set::new() else { return };
     for more in [&[][..], &["--jobs", "1"], &["--io-limit", "400"]] {
-        let reading = set.rehash(set.command(verify(), &[], more));
+        let reading = set.rehash(set.command(verify(), &[], more), 0);
         let files: u64 = reading
             .as_object()
             .unwrap()
@@ -160,10 +164,11 @@ fn on_older_kernels_too() {
     assert_eq!(told.stdout, b"Ok((false, false))\n", "{told:?}");
     let Some(set) = Set::new() else { return };
     let verify = verify().to_str().unwrap();
-    let reading = set.rehash(set.command(&helper, &["no-dontcache", verify], &[]));
+    let reading = set.rehash(set.command(&helper, &["no-dontcache", verify], &[]), 0);
     assert_eq!(reading["dropped"], 2, "{reading}");
     let reading = set.command(&helper, &["no-dontcache", "no-cachestat", verify], &[]);
-    let reading = set.rehash(reading);
+    // The header is read again for the structure, with plain reads.
+    let reading = set.rehash(reading, 3);
     assert_eq!(reading["direct"], 2, "{reading}");
 }
 

@@ -207,6 +207,32 @@ fn git_blob_ids_where_the_pointer_does_not_explain_them() {
     }
 }
 
+/// The largest of all replicas first, so that no core has it alone at the end. BLAKE3
+/// does not pair files, so one worker shows the order.
+#[test]
+fn the_largest_file_of_all_replicas_is_first() {
+    #[derive(Default)]
+    struct Order(Mutex<Vec<u64>>);
+    impl Progress for Order {
+        fn planned(&self, _: usize, _: u64) {}
+        fn read(&self, _: &RelPath, bytes: u64) {
+            self.0.lock().unwrap().push(bytes);
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (dir.path().join("a"), dir.path().join("b"));
+    folder(&a, &[10, 5000, 300]);
+    folder(&b, &[4000, 70_000, 20]);
+    let order = Order::default();
+    let requests = vec![
+        request(&a, Algorithm::Blake3, &order),
+        request(&b, Algorithm::Blake3, &order),
+    ];
+    rehash_each(requests, jobs(1), |_, scan| scan.is_ok());
+    let order = order.0.into_inner().unwrap();
+    assert_eq!(order, [70_000, 5000, 4000, 300, 20, 10]);
+}
+
 /// Three equal files on two workers: one has two of them, and hands one over when the
 /// other is done.
 #[test]

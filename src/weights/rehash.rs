@@ -88,7 +88,7 @@ pub enum At<'a> {
     /// To be looked for there.
     Path(&'a Path, Wanted<'a>),
     /// Found already.
-    Place(Place),
+    Place(Box<Place>),
 }
 
 /// One replica to look at.
@@ -153,7 +153,7 @@ pub fn rehash_place(
     algorithm: Algorithm,
     progress: &dyn Progress,
 ) -> Result<ReplicaScan, Unreachable> {
-    let at = At::Place(place);
+    let at = At::Place(Box::new(place));
     scan(Request::compare(at, manifest.as_ref(), algorithm, progress))
 }
 
@@ -175,7 +175,7 @@ pub fn scan_place(
     progress: &dyn Progress,
 ) -> Result<ReplicaScan, Unreachable> {
     scan(Request {
-        at: At::Place(place),
+        at: At::Place(Box::new(place)),
         manifest: None,
         what,
         algorithm,
@@ -246,7 +246,7 @@ impl<'a> Listed<'a> {
     fn new(request: Request<'a>) -> Result<Self, Unreachable> {
         let mut place = match request.at {
             At::Path(root, wanted) => Place::locate(root, wanted)?,
-            At::Place(place) => place,
+            At::Place(place) => *place,
         };
         let (manifest, what) = (request.manifest, request.what);
         let mut files = place.list(&what.ignore)?;

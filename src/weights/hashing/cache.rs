@@ -166,9 +166,11 @@ impl Reader {
     }
 }
 
-/// A file of which a little is read, here and there.
+/// A file of which a little is read from the front. What is read stays cached only
+/// where neither `cachestat` nor `RWF_DONTCACHE` can be had.
 pub(in crate::weights) struct Unkept {
     file: File,
+    at: u64,
     cold: bool,
 }
 
@@ -177,13 +179,20 @@ impl Unkept {
     pub(in crate::weights) fn new(file: File) -> Self {
         advise(&file, 0, 0, Advice::Random);
         let cold = matches!(pages::cached(&file, 0, 0), Ok(0));
-        Self { file, cold }
+        Self { file, at: 0, cold }
     }
 }
 
 impl Read for Unkept {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.file.read(buffer)
+        let n = match read(&self.file, buffer, self.at, DONTCACHE) {
+            Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => {
+                read(&self.file, buffer, self.at, ReadWriteFlags::empty())?
+            }
+            other => other?,
+        };
+        self.at += n as u64;
+        Ok(n)
     }
 }
 
@@ -305,7 +314,7 @@ mod tests {
     const SIZE: usize = 2 * STEP as usize + 1_500_005;
 
     fn content() -> Vec<u8> {
-        (0..SIZE).map(|i| (i / 7 ^ i / 4096) as u8).collect()
+        (0..SIZE).map(|i| ((i / 7) ^ (i / 4096)) as u8).collect()
     }
 
     fn reader() -> Reader {

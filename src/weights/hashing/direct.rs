@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn any_order_gives_the_bytes_of_the_file() {
         const SIZE: usize = 5 * BLOCK + 777;
-        let content: Vec<u8> = (0..SIZE).map(|i| (i / 3 ^ i / 4096) as u8).collect();
+        let content: Vec<u8> = (0..SIZE).map(|i| ((i / 3) ^ (i / 4096)) as u8).collect();
         // The build's own folder: /tmp may be memory, which has no O_DIRECT.
         let program = std::env::current_exe().unwrap();
         let mut file = tempfile::tempfile_in(program.parent().unwrap()).unwrap();

@@ -15,7 +15,7 @@ use super::{Task, lock};
 /// Something to hash.
 pub(super) enum Work {
     /// A file nobody has opened yet.
-    Fresh(Task),
+    Fresh(Box<Task>),
     /// A file that another worker has begun.
     Begun(Box<Lane>),
 }
@@ -61,7 +61,7 @@ impl Queue {
         loop {
             let work = match state.handed_over.pop() {
                 Some(lane) => Some(Work::Begun(Box::new(lane))),
-                None => state.waiting.pop().map(Work::Fresh),
+                None => state.waiting.pop().map(Box::new).map(Work::Fresh),
             };
             if state.given_up {
                 return None;

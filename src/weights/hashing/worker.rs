@@ -107,7 +107,7 @@ impl Pool<'_> {
         while slot.bytes() == 0 {
             let Some(lane) = &mut slot.lane else {
                 match self.queue.second() {
-                    Some(task) => self.begin(slot, Work::Fresh(task)),
+                    Some(task) => self.begin(slot, Work::Fresh(Box::new(task))),
                     None => return,
                 }
                 continue;
@@ -129,7 +129,7 @@ impl Pool<'_> {
         (slot.start, slot.end) = (0, 0);
         match work {
             Work::Begun(lane) => slot.lane = Some(*lane),
-            Work::Fresh(task) => slot.lane = self.open(task),
+            Work::Fresh(task) => slot.lane = self.open(*task),
         }
     }
 

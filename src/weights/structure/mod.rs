@@ -253,7 +253,7 @@ fn with<T>(
             "it changed after it was hashed",
         ));
     }
-    look(&mut BufReader::with_capacity(1 << 16, Unkept::new(opened)))
+    look(&mut BufReader::with_capacity(1 << 13, Unkept::new(opened)))
 }
 
 fn whole(
