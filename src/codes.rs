@@ -544,7 +544,7 @@ mod tests {
             assert!(seen.insert(name), "{name} twice");
             assert!(
                 name.chars()
-                    .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'),
+                    .all(|c| matches!(c, 'a'..='z' | '0'..='9' | '-')),
                 "{name}"
             );
             assert_eq!(name.parse::<Code>().unwrap(), *code);

@@ -1,5 +1,6 @@
-//! Files that move while they are read. The progress callback is the moment: it
-//! runs between two reads of the file.
+//! Files that move while they are read. The progress callbacks are the moments:
+//! one runs after listing, before anything is opened, the other between two reads
+//! of a file.
 
 mod weights_support;
 
@@ -16,24 +17,39 @@ use weights_support::{context, pin};
 
 const SIZE: usize = 1 << 20;
 
-/// Does something once, after the first bytes of `big` were read.
+#[derive(Clone, Copy, PartialEq)]
+enum Moment {
+    /// All is listed, nothing is open.
+    Listed,
+    /// The first bytes of `big` were read.
+    BigBegun,
+}
+
+/// Does something once.
 struct Meddler<F: Fn() + Sync> {
+    moment: Moment,
     act: F,
     done: AtomicBool,
     read: AtomicU64,
 }
 
 impl<F: Fn() + Sync> Progress for Meddler<F> {
-    fn planned(&self, _: usize, _: u64) {}
+    fn planned(&self, _: usize, _: u64) {
+        if self.moment == Moment::Listed {
+            self.done.store(true, SeqCst);
+            (self.act)();
+        }
+    }
     fn read(&self, path: &RelPath, bytes: u64) {
         self.read.fetch_add(bytes, SeqCst);
-        if path.to_string() == "big" && !self.done.swap(true, SeqCst) {
+        let begun = self.moment == Moment::BigBegun && path.to_string() == "big";
+        if begun && !self.done.swap(true, SeqCst) {
             (self.act)();
         }
     }
 }
 
-fn meddled(act: impl Fn(&Path) + Sync) -> (ReplicaReport, Manifest, u64) {
+fn meddled(moment: Moment, act: impl Fn(&Path) + Sync) -> (ReplicaReport, Manifest, u64) {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("model");
     fs::create_dir(&root).unwrap();
@@ -44,6 +60,7 @@ fn meddled(act: impl Fn(&Path) + Sync) -> (ReplicaReport, Manifest, u64) {
     // within the tick of the creation could not be told from it.
     std::thread::sleep(std::time::Duration::from_millis(30));
     let meddler = Meddler {
+        moment,
         act: || act(&root),
         done: AtomicBool::new(false),
         read: AtomicU64::new(0),
@@ -55,7 +72,7 @@ fn meddled(act: impl Fn(&Path) + Sync) -> (ReplicaReport, Manifest, u64) {
 }
 
 fn assert_changed(act: impl Fn(&Path) + Sync) {
-    let (report, manifest, read) = meddled(act);
+    let (report, manifest, read) = meddled(Moment::BigBegun, act);
     let big = &report.files[0];
     assert_eq!(big.state, State::NotChecked, "{big:?}");
     assert_eq!((big.sha256, big.blake3), (None, None));
@@ -73,7 +90,7 @@ fn assert_changed(act: impl Fn(&Path) + Sync) {
 
 #[test]
 fn a_quiet_file_is_verified() {
-    let (report, manifest, read) = meddled(|_| {});
+    let (report, manifest, read) = meddled(Moment::BigBegun, |_| {});
     assert_eq!(derive_integrity(&manifest, &report), Integrity::Verified);
     assert_eq!(read, (SIZE + 5) as u64);
 }
@@ -122,21 +139,13 @@ fn replaced_while_read() {
     });
 }
 
-/// Another file than the one being read becomes something else between listing
-/// and opening. `big` is largest and therefore first; one thread, so that it is
-/// read before `other` is opened.
+/// A file becomes something else between listing and opening.
 #[test]
 fn swapped_between_listing_and_opening() {
-    let single = rayon::ThreadPoolBuilder::new()
-        .num_threads(1)
-        .build()
-        .unwrap();
     let swap = |with: fn(&Path)| {
-        let (report, manifest, _) = single.install(|| {
-            meddled(|root| {
-                fs::remove_file(root.join("other")).unwrap();
-                with(root);
-            })
+        let (report, manifest, _) = meddled(Moment::Listed, |root| {
+            fs::remove_file(root.join("other")).unwrap();
+            with(root);
         });
         let other = &report.files[1];
         assert_eq!(other.sha256, None);

@@ -37,6 +37,55 @@ fn weights(f: &Fixture, more: &[&str]) -> Answer {
     verify_in(f.dir.path(), &[&["weights"], more].concat())
 }
 
+/// Without the line that says how this file system was read.
+fn in_words(answer: &Answer) -> String {
+    let mut lines: Vec<_> = answer.stdout.lines().collect();
+    let at = lines
+        .iter()
+        .position(|l| l.starts_with("page cache "))
+        .expect("the way is said");
+    lines.remove(at);
+    lines.join("\n") + "\n"
+}
+
+/// Limits change how long it takes and nothing else.
+#[test]
+fn threads_and_reading_can_be_limited() {
+    let f = cluster();
+    flip(&f, "r2", SHARDS[1]);
+    let facts = |more: &[&str]| {
+        let answer = weights(
+            &f,
+            &[&["--replicas", "4", "--format", "json"], more].concat(),
+        );
+        assert_eq!(answer.code, 1, "{answer:?}");
+        let json = answer.json();
+        (json["findings"].clone(), json["agreement"].clone())
+    };
+    let free = facts(&[]);
+    for limits in [
+        &["--jobs", "1"][..],
+        &["--jobs", "9"],
+        &["--io-limit", "1"],
+        &["--jobs", "3", "--io-limit", "2"],
+    ] {
+        assert_eq!(facts(limits), free, "{limits:?}");
+    }
+    for refused in [
+        ["--jobs", "0"],
+        ["--jobs", "70000"],
+        ["--io-limit", "0"],
+        ["--io-limit", "fast"],
+    ] {
+        let answer = weights(&f, &refused);
+        assert_eq!(
+            (answer.code, answer.stdout.as_str()),
+            (2, ""),
+            "{refused:?}"
+        );
+    }
+}
+
 #[test]
 fn four_good_replicas_in_words() {
     let f = cluster();
@@ -53,7 +102,7 @@ fn four_good_replicas_in_words() {
          \n\
          verified; replicas: 4, machines: 1\n"
     );
-    assert_eq!(answer.stdout, expected);
+    assert_eq!(in_words(&answer), expected);
     assert_eq!((answer.code, answer.stderr.as_str()), (0, ""));
 }
 
@@ -85,7 +134,7 @@ fn one_flipped_byte_in_words() {
          \n\
          not verified: 2 findings; replicas: 4, machines: 1\n"
     );
-    assert_eq!(answer.stdout, expected);
+    assert_eq!(in_words(&answer), expected);
     assert_eq!((answer.code, answer.stderr.as_str()), (1, ""));
 }
 
@@ -104,6 +153,10 @@ fn settle(value: &mut Value) {
             runseal::weights::boot_id().unwrap()
         );
         report["root_identity"].take();
+        // By which way depends on the file system; every file by one.
+        let ways = report["reading"].take();
+        let ways = ways.as_object().unwrap().values();
+        assert_eq!(ways.map(|n| n.as_u64().unwrap()).sum::<u64>(), 5);
         for file in report["files"].as_array_mut().unwrap() {
             let stat = file["stat"].as_object_mut().unwrap();
             for key in ["dev", "ino", "mtime_ns", "ctime_ns", "mode"] {
@@ -150,6 +203,7 @@ fn one_flipped_byte_as_json() {
             "algorithm": "sha256", "boot_id": null, "files": files, "findings": [],
             "finished": null, "format": "runseal.replica/v1", "manifest_root": root,
             "replica": replica, "role": "target", "root_identity": null, "started": null,
+            "reading": null,
             "observed_root": root, "layout": {"kind": "flat"},
             "structure": {"safetensors": 3, "gguf": 0, "indexes": 0, "problems": []},
         });

@@ -24,6 +24,7 @@ mod beneath;
 mod check;
 mod claims;
 pub mod git;
+mod hashing;
 mod inventory;
 mod judge;
 mod layout;
@@ -41,6 +42,7 @@ mod values;
 
 pub use agree::{Agreement, FileAgreement, Group, agree};
 pub use check::check_report;
+pub use hashing::{Pace, PageCache, Reading};
 pub use inventory::{
     CommandTemplate, INVENTORY_FORMAT, Inventory, InventoryError, Replica, Role, Ssh, Transport,
 };
@@ -51,8 +53,8 @@ pub use manifest::{
 };
 pub use pointer_tree::pointer_tree;
 pub use rehash::{
-    NoProgress, Progress, ReplicaScan, Unreachable, What, rehash, rehash_place, rehash_since,
-    scan_folder, scan_place,
+    At, NoProgress, Progress, ReplicaScan, Request, Unreachable, What, rehash, rehash_each,
+    rehash_place, scan_folder, scan_place,
 };
 pub use report::{
     Compared, FileReport, FileStat, Integrity, Kind, Problem, ProblemKind, REPLICA_FORMAT,
@@ -67,8 +69,8 @@ pub use signed::{
 pub use since::Since;
 pub use structure::{Structure, StructureKind, StructureProblem};
 pub use survey::{
-    Basis, Looked, ManifestSummary, Survey, SurveyedReplica, Target, Verdict, conclude, looked,
-    survey,
+    Basis, Expected, Looked, ManifestSummary, Survey, SurveyedReplica, Target, Verdict, conclude,
+    looked, survey,
 };
 pub use values::{Algorithm, Blake3Digest, GitId, Mode, Wide};
 

@@ -1,38 +1,28 @@
-//! Reading and hashing one folder.
+//! Rehashing replicas.
 //!
-//! The folder is listed first. Then its regular files are hashed on all cores,
-//! largest first, each in 256 KiB reads into a buffer that the thread keeps.
-//! Files are read and never mapped: a mapped file that is truncated meanwhile
-//! kills the process.
+//! All folders are listed first, then the regular files of all of them are hashed
+//! together ([`super::hashing`]), and then each folder's structure is looked at.
 //!
-//! A digest counts only if the file held still: size, times and identity are
-//! compared when it is listed, when it is opened and after the last read. At most
-//! the size at the first look is read, so a growing file ends. Files that cannot
-//! match anyway (unlisted, or of another size) are hashed too, because it matters
-//! which replicas share them, but only within a budget: a sparse file can claim
-//! to be larger than anyone can read.
+//! Files that cannot match anyway (unlisted, or of another size) are hashed too,
+//! because it matters which replicas share them, but only within a budget: a sparse
+//! file can claim to be larger than anyone can read.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 
-use rayon::prelude::*;
-use sha2::{Digest, Sha256};
-
-use super::beneath::{could_not_read, file_stat, kind};
 use super::claims;
-use super::git::{BlobHasher, pointer_blob_id};
+use super::hashing::{Batch, GitBlob, Hashed, Job, Pace, Reading, hash_batches, lock};
 use super::layout::{Layout, LocateError, Place, Wanted};
 use super::manifest::{Listing, covers};
 use super::report::{FileReport, FileStat, Kind, Problem, ProblemKind, RootIdentity};
 use super::since::{self, Since};
 use super::structure::{self, Structure};
-use super::values::{Algorithm, Blake3Digest, GitId};
-use crate::digest::Sha256Digest;
+use super::values::{Algorithm, GitId};
 use crate::relpath::RelPath;
 
-const BUFFER: usize = 256 * 1024;
 /// Bytes of files that cannot match which are read beyond the manifest's own size.
 const SPARE: u64 = 1 << 30;
 
@@ -64,6 +54,8 @@ pub struct ReplicaScan {
     pub layout: Layout,
     /// What the weight files say about themselves.
     pub structure: Structure,
+    /// How the files were read, and what that did to the page cache.
+    pub reading: Reading,
     /// Paths that were not looked into, because they are not part of the checkpoint.
     pub ignore: BTreeSet<RelPath>,
     /// The folders below it, and whether each is empty.
@@ -84,6 +76,67 @@ impl From<io::Error> for Unreachable {
     }
 }
 
+/// What is done beside hashing everything.
+#[derive(Debug, Clone, Default)]
+pub struct What {
+    /// Paths that are not looked into, each for itself and all below it.
+    pub ignore: BTreeSet<RelPath>,
+    /// Git blob ids that files have to be compared with; where a git-lfs pointer
+    /// does not explain the id, the content's is worked out.
+    pub git_blobs: BTreeMap<RelPath, GitId>,
+}
+
+/// Where a replica lies.
+pub enum At<'a> {
+    /// To be looked for there.
+    Path(&'a Path, Wanted<'a>),
+    /// Found already.
+    Place(Box<Place>),
+}
+
+/// One replica to look at.
+pub struct Request<'a> {
+    /// Where.
+    pub at: At<'a>,
+    /// What it should hold; without one, whatever is there is hashed.
+    pub manifest: Option<&'a Listing>,
+    /// What else is done.
+    pub what: What,
+    /// Which digests to compute.
+    pub algorithm: Algorithm,
+    /// An earlier report: files that have not moved since are left out. Those are
+    /// "not re-read", never verified.
+    pub since: Option<Since<'a>>,
+    /// Hears how far it is.
+    pub progress: &'a dyn Progress,
+}
+
+impl<'a> Request<'a> {
+    /// To compare with `manifest`: what it ignores is ignored, and what its entries
+    /// need is computed.
+    pub fn compare(
+        at: At<'a>,
+        manifest: &'a Listing,
+        algorithm: Algorithm,
+        progress: &'a dyn Progress,
+    ) -> Self {
+        let ids = manifest
+            .entries()
+            .filter_map(|e| Some((e.path.clone(), e.git_blob?)));
+        Self {
+            at,
+            manifest: Some(manifest),
+            what: What {
+                ignore: manifest.ignore().clone(),
+                git_blobs: ids.collect(),
+            },
+            algorithm: manifest.needs(algorithm),
+            since: None,
+            progress,
+        }
+    }
+}
+
 /// Rehashes one replica of the checkpoint that `manifest` describes.
 pub fn rehash(
     root: &Path,
@@ -96,8 +149,8 @@ pub fn rehash(
         asked: None,
         pinned: manifest.revision(),
     };
-    let place = Place::locate(root, wanted)?;
-    rehash_place(place, manifest, algorithm, progress)
+    let at = At::Path(root, wanted);
+    scan(Request::compare(at, manifest, algorithm, progress))
 }
 
 /// Rehashes a replica that was found already.
@@ -107,38 +160,8 @@ pub fn rehash_place(
     algorithm: Algorithm,
     progress: &dyn Progress,
 ) -> Result<ReplicaScan, Unreachable> {
-    rehash_since(place, manifest, algorithm, None, progress)
-}
-
-/// As [`rehash_place`], leaving out the files that have not moved since an earlier
-/// report. Those are "not re-read", never verified.
-pub fn rehash_since(
-    place: Place,
-    manifest: &impl AsRef<Listing>,
-    algorithm: Algorithm,
-    since: Option<Since>,
-    progress: &dyn Progress,
-) -> Result<ReplicaScan, Unreachable> {
-    let manifest = manifest.as_ref();
-    let algorithm = manifest.needs(algorithm);
-    let ids = manifest
-        .entries()
-        .filter_map(|e| Some((e.path.clone(), e.git_blob?)));
-    let what = What {
-        ignore: manifest.ignore().clone(),
-        git_blobs: ids.collect(),
-    };
-    scan(place, Some(manifest), what, algorithm, since, progress)
-}
-
-/// What is done beside hashing everything.
-#[derive(Debug, Clone, Default)]
-pub struct What {
-    /// Paths that are not looked into, each for itself and all below it.
-    pub ignore: BTreeSet<RelPath>,
-    /// Git blob ids that files have to be compared with; where a git-lfs pointer
-    /// does not explain the id, the content's is worked out.
-    pub git_blobs: BTreeMap<RelPath, GitId>,
+    let at = At::Place(Box::new(place));
+    scan(Request::compare(at, manifest.as_ref(), algorithm, progress))
 }
 
 /// Hashes whatever a folder holds, for pinning.
@@ -158,64 +181,178 @@ pub fn scan_place(
     algorithm: Algorithm,
     progress: &dyn Progress,
 ) -> Result<ReplicaScan, Unreachable> {
-    scan(place, None, what, algorithm, None, progress)
+    scan(Request {
+        at: At::Place(Box::new(place)),
+        manifest: None,
+        what,
+        algorithm,
+        since: None,
+        progress,
+    })
 }
 
-fn scan(
-    mut place: Place,
-    manifest: Option<&Listing>,
-    what: What,
-    algorithm: Algorithm,
-    since: Option<Since>,
-    progress: &dyn Progress,
-) -> Result<ReplicaScan, Unreachable> {
-    let ignore = what.ignore;
-    let mut files = place.list(&ignore)?;
-    let folders = folders(&files);
-    files.retain(|f| {
-        let wanted_here = manifest.is_some_and(|m| m.get(&f.path).is_some());
-        let declared = ignore.contains(&f.path);
-        f.kind != Kind::Folder || f.problem.is_some() || wanted_here || declared
-    });
-    if let Some(manifest) = manifest.filter(|m| !m.is_absent()) {
-        spend_budget(&mut files, manifest);
-        if let Some(since) = since {
-            since::mark(&mut files, manifest, since);
+fn scan(request: Request<'_>) -> Result<ReplicaScan, Unreachable> {
+    let mut scans = rehash_each(vec![request], Pace::default(), |_, scan| scan);
+    // One request, one answer.
+    scans.remove(0)
+}
+
+/// Rehashes several replicas at once. All their files share one queue, so every
+/// core is busy until the last of them is done, however few files a folder has.
+///
+/// `finish` turns each replica's scan into the result, with the request's index. It
+/// is called as soon as the replica's last file was hashed, on whichever thread did.
+/// The results come in the order of the requests.
+pub fn rehash_each<R: Send>(
+    requests: Vec<Request<'_>>,
+    pace: Pace,
+    finish: impl Fn(usize, Result<ReplicaScan, Unreachable>) -> R + Sync,
+) -> Vec<R> {
+    let results: Vec<Mutex<Option<R>>> = requests.iter().map(|_| Mutex::new(None)).collect();
+    let answer = |index: usize, scan| *lock(&results[index]) = Some(finish(index, scan));
+
+    let mut listed = Vec::new();
+    for (index, listing) in list_all(requests).into_iter().enumerate() {
+        match listing {
+            Ok(replica) => listed.push((index, replica)),
+            Err(e) => answer(index, Err(e)),
         }
     }
-
-    let mut jobs: Vec<(&mut FileReport, FileStat)> = files
-        .iter_mut()
-        .filter(|f| f.kind == Kind::File && f.problem.is_none())
-        .filter(|f| !covers(&ignore, &f.path))
-        .filter_map(|f| f.stat.map(|stat| (f, stat)))
-        .collect();
-    jobs.sort_by_key(|(_, stat)| std::cmp::Reverse(stat.size));
-    progress.planned(jobs.len(), jobs.iter().map(|(_, stat)| stat.size).sum());
-
-    // Bridged and not split in halves: the largest files start first, and no
-    // core is left with a run of large ones at the end.
-    jobs.into_iter().par_bridge().for_each(|(file, listed)| {
-        match hash_file(&place, &file.path, listed, algorithm, progress) {
-            Ok((sha256, blake3)) => (file.sha256, file.blake3) = (sha256, blake3),
-            Err(problem) => file.problem = Some(problem),
-        }
-    });
-    work_out_git_blobs(&mut files, &place, &what.git_blobs);
-    let hashed: Vec<_> = files
+    let openers: Vec<_> = listed
         .iter()
-        .filter(|f| !covers(&ignore, &f.path))
-        .cloned()
+        .map(|(_, replica)| |path: &RelPath| replica.place.open_file(path))
         .collect();
-    let structure = structure::inspect(&hashed, &|path| place.open_file(path));
-    Ok(ReplicaScan {
-        algorithm,
-        root_identity: place.identity(),
-        layout: place.layout().clone(),
-        structure,
-        ignore,
-        folders,
-        files,
+    let batches = listed
+        .iter()
+        .zip(&openers)
+        .map(|((_, replica), open)| Batch {
+            open,
+            algorithm: replica.algorithm,
+            progress: replica.progress,
+            files: replica.jobs(),
+        });
+    hash_batches(batches.collect(), pace, &|batch, hashed| {
+        let (index, replica) = &listed[batch];
+        answer(*index, Ok(replica.finish(hashed)));
+    });
+    // Every request was answered: it could not be listed, or its files were hashed.
+    let answered =
+        |slot: Mutex<Option<R>>| slot.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.into_iter().filter_map(answered).collect()
+}
+
+/// A replica that was listed.
+struct Listed<'a> {
+    place: Place,
+    what: What,
+    algorithm: Algorithm,
+    progress: &'a dyn Progress,
+    folders: BTreeMap<RelPath, bool>,
+    files: Mutex<Vec<FileReport>>,
+}
+
+impl<'a> Listed<'a> {
+    fn new(request: Request<'a>) -> Result<Self, Unreachable> {
+        let mut place = match request.at {
+            At::Path(root, wanted) => Place::locate(root, wanted)?,
+            At::Place(place) => *place,
+        };
+        let (manifest, what) = (request.manifest, request.what);
+        let mut files = place.list(&what.ignore)?;
+        let folders = folders(&files);
+        files.retain(|f| {
+            let wanted_here = manifest.is_some_and(|m| m.get(&f.path).is_some());
+            let declared = what.ignore.contains(&f.path);
+            f.kind != Kind::Folder || f.problem.is_some() || wanted_here || declared
+        });
+        if let Some(manifest) = manifest.filter(|m| !m.is_absent()) {
+            spend_budget(&mut files, manifest);
+            if let Some(since) = request.since {
+                since::mark(&mut files, manifest, since);
+            }
+        }
+        Ok(Self {
+            place,
+            what,
+            algorithm: request.algorithm,
+            progress: request.progress,
+            folders,
+            files: Mutex::new(files),
+        })
+    }
+
+    /// The files to hash, in order.
+    fn to_hash<'f>(
+        &self,
+        files: &'f mut [FileReport],
+    ) -> impl Iterator<Item = (&'f mut FileReport, FileStat)> {
+        files
+            .iter_mut()
+            .filter(|f| f.kind == Kind::File && f.problem.is_none())
+            .filter(|f| !covers(&self.what.ignore, &f.path))
+            .filter_map(|f| f.stat.map(|stat| (f, stat)))
+    }
+
+    fn jobs(&self) -> Vec<Job> {
+        let job = |(file, listed): (&mut FileReport, FileStat)| Job {
+            path: file.path.clone(),
+            listed,
+            git_blob: self.git_blob(file),
+        };
+        self.to_hash(&mut lock(&self.files)).map(job).collect()
+    }
+
+    /// Whether the git blob id has to be worked out. Large files are known to git by
+    /// their git-lfs pointer, which follows from the SHA-256.
+    fn git_blob(&self, file: &FileReport) -> GitBlob {
+        if claims::needs_git_blob(file, self.place.layout()) {
+            return GitBlob::Needed;
+        }
+        let id = self.what.git_blobs.get(&file.path);
+        id.map_or(GitBlob::NotNeeded, |id| GitBlob::UnlessPointer(*id))
+    }
+
+    /// Puts what hashing found where it belongs, and looks at the structure.
+    fn finish(&self, hashed: Hashed) -> ReplicaScan {
+        let mut files = std::mem::take(&mut *lock(&self.files));
+        for ((file, _), outcome) in self.to_hash(&mut files).zip(hashed.outcomes) {
+            match outcome {
+                Ok(d) => {
+                    (file.sha256, file.blake3, file.git_blob) = (d.sha256, d.blake3, d.git_blob)
+                }
+                Err(problem) => file.problem = Some(problem),
+            }
+        }
+        let ignore = &self.what.ignore;
+        let ours = files.iter().filter(|f| !covers(ignore, &f.path));
+        let ours: Vec<_> = ours.cloned().collect();
+        ReplicaScan {
+            algorithm: self.algorithm,
+            root_identity: self.place.identity(),
+            layout: self.place.layout().clone(),
+            structure: structure::inspect(&ours, &|path| self.place.open_file(path)),
+            reading: hashed.reading,
+            ignore: ignore.clone(),
+            folders: self.folders.clone(),
+            files,
+        }
+    }
+}
+
+/// Lists the folders side by side: one may be on a slow disk.
+fn list_all(requests: Vec<Request<'_>>) -> Vec<Result<Listed<'_>, Unreachable>> {
+    thread::scope(|scope| {
+        let mut requests = requests.into_iter();
+        let first = requests.next();
+        let others: Vec<_> = requests
+            .map(|request| scope.spawn(|| Listed::new(request)))
+            .collect();
+        let first = first.map(Listed::new);
+        let others = others.into_iter().map(|thread| match thread.join() {
+            Ok(listing) => listing,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        first.into_iter().chain(others).collect()
     })
 }
 
@@ -235,51 +372,6 @@ fn folders(files: &[FileReport]) -> BTreeMap<RelPath, bool> {
         }
     }
     out
-}
-
-/// Works out git blob ids where only they can be compared. Those files are small:
-/// large ones are known to git by their git-lfs pointer, which follows from what
-/// was hashed already.
-fn work_out_git_blobs(files: &mut [FileReport], place: &Place, ids: &BTreeMap<RelPath, GitId>) {
-    let wanted = |file: &FileReport| {
-        let by_content = ids.get(&file.path).is_some_and(|id| {
-            let pointer = file.sha256.zip(file.stat);
-            pointer.is_none_or(|(sha256, stat)| pointer_blob_id(sha256, stat.size) != *id)
-        });
-        by_content || claims::needs_git_blob(file, place.layout())
-    };
-    let hashed = |f: &&mut FileReport| f.sha256.is_some() || f.blake3.is_some();
-    let jobs: Vec<_> = files
-        .iter_mut()
-        .filter(hashed)
-        .filter(|f| wanted(f))
-        .collect();
-    jobs.into_par_iter().for_each(|file| {
-        let Some(listed) = file.stat else { return };
-        match git_blob(place, &file.path, listed) {
-            Ok(id) => file.git_blob = Some(id),
-            Err(problem) => {
-                (file.sha256, file.blake3) = (None, None);
-                file.problem = Some(problem);
-            }
-        }
-    });
-}
-
-fn git_blob(place: &Place, path: &RelPath, listed: FileStat) -> Result<GitId, Problem> {
-    let mut reader = SteadyFile::open(place, path, listed)?;
-    let mut hasher = BlobHasher::new(listed.size);
-    READ_BUFFER.with_borrow_mut(|buffer| {
-        loop {
-            let chunk = reader.next_chunk(buffer)?;
-            if chunk.is_empty() {
-                break Ok(());
-            }
-            hasher.update(chunk);
-        }
-    })?;
-    reader.finish()?;
-    Ok(hasher.finish())
 }
 
 fn spend_budget(files: &mut [FileReport], manifest: &Listing) {
@@ -302,133 +394,4 @@ fn spend_budget(files: &mut [FileReport], manifest: &Listing) {
             }
         }
     }
-}
-
-thread_local! {
-    static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; BUFFER]);
-}
-
-type Digests = (Option<Sha256Digest>, Option<Blake3Digest>);
-
-fn hash_file(
-    place: &Place,
-    path: &RelPath,
-    listed: FileStat,
-    algorithm: Algorithm,
-    progress: &dyn Progress,
-) -> Result<Digests, Problem> {
-    let mut reader = SteadyFile::open(place, path, listed)?;
-    let mut sha256 = algorithm.sha256().then(Sha256::new);
-    let mut blake3 = algorithm.blake3().then(blake3::Hasher::new);
-    READ_BUFFER.with_borrow_mut(|buffer| {
-        loop {
-            let chunk = reader.next_chunk(buffer)?;
-            if chunk.is_empty() {
-                break Ok(());
-            }
-            if let Some(h) = &mut sha256 {
-                h.update(chunk);
-            }
-            if let Some(h) = &mut blake3 {
-                h.update(chunk);
-            }
-            progress.read(path, chunk.len() as u64);
-        }
-    })?;
-    reader.finish()?;
-    Ok((
-        sha256.map(|h| Sha256Digest(h.finalize().into())),
-        blake3.map(|h| Blake3Digest(h.finalize().into())),
-    ))
-}
-
-/// A file being read, and the state that it must still be in at the end. Pull
-/// style, so that a hasher can take turns between several of them.
-struct SteadyFile {
-    file: std::fs::File,
-    listed: FileStat,
-    left: u64,
-}
-
-impl SteadyFile {
-    fn open(place: &Place, path: &RelPath, listed: FileStat) -> Result<Self, Problem> {
-        let file = place.open_file(path).map_err(|e| not_opened(&e))?;
-        let this = Self {
-            file,
-            listed,
-            left: listed.size,
-        };
-        this.compare()?;
-        Ok(this)
-    }
-
-    fn next_chunk<'b>(&mut self, buffer: &'b mut [u8]) -> Result<&'b [u8], Problem> {
-        if self.left == 0 {
-            return Ok(&[]);
-        }
-        let most = self.left.min(buffer.len() as u64) as usize;
-        let n = loop {
-            match self.file.read(&mut buffer[..most]) {
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                other => break other.map_err(|e| could_not_read(&e))?,
-            }
-        };
-        if n == 0 {
-            return Err(changed("it became shorter"));
-        }
-        self.left -= n as u64;
-        Ok(&buffer[..n])
-    }
-
-    fn finish(self) -> Result<(), Problem> {
-        self.compare()
-    }
-
-    fn compare(&self) -> Result<(), Problem> {
-        let now = rustix::fs::fstat(&self.file).map_err(|e| could_not_read(&e.into()))?;
-        if kind(&now) != Kind::File {
-            return Err(changed("it is no longer a file"));
-        }
-        let what = differences(&self.listed, &file_stat(&now));
-        if what.is_empty() {
-            Ok(())
-        } else {
-            Err(changed(&format!("{} changed", what.join(", "))))
-        }
-    }
-}
-
-/// It was a file when it was listed. Gone, or a link, or a socket by now: that is
-/// a change and not a matter of permissions.
-fn not_opened(e: &io::Error) -> Problem {
-    use rustix::io::Errno;
-    let gone = [Errno::NOENT, Errno::LOOP, Errno::NXIO, Errno::NOTDIR];
-    match e.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(errno) if gone.contains(&errno) => changed(&format!("it was replaced: {e}")),
-        _ => could_not_read(e),
-    }
-}
-
-fn changed(what: &str) -> Problem {
-    Problem {
-        kind: ProblemKind::ChangedDuringRead,
-        detail: what.to_owned(),
-    }
-}
-
-/// What differs between two looks at one file. The change time covers whatever
-/// the others miss, and cannot be set back by a program.
-pub(super) fn differences(before: &FileStat, after: &FileStat) -> Vec<&'static str> {
-    [
-        ("size", before.size != after.size),
-        (
-            "identity",
-            (before.dev, before.ino) != (after.dev, after.ino),
-        ),
-        ("mtime", before.mtime_ns != after.mtime_ns),
-        ("ctime", before.ctime_ns != after.ctime_ns),
-    ]
-    .into_iter()
-    .filter_map(|(name, differs)| differs.then_some(name))
-    .collect()
 }

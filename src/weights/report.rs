@@ -10,6 +10,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::hashing::Reading;
 use super::judge::{self, Facts, observed_root};
 use super::layout::Layout;
 use super::manifest::Listing;
@@ -73,6 +74,10 @@ pub struct ReplicaReport {
     /// did not look.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub structure: Option<Structure>,
+    /// How the files were read, and what that did to the page cache; absent in early
+    /// reports.
+    #[serde(default, skip_serializing_if = "Reading::is_unknown")]
+    pub reading: Reading,
     /// Everything found in the folder, in byte order of the paths. Folders are
     /// left out unless the manifest has a file there or ignores them, or they could
     /// not be read.
@@ -364,6 +369,7 @@ impl ReplicaScan {
             layout: Some(self.layout),
             empty_folders,
             structure: Some(self.structure),
+            reading: self.reading,
             files,
             findings,
             after: None,

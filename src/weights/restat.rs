@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::hashing::differences;
 use super::layout::{Place, Wanted};
-use super::rehash::differences;
 use super::report::{FileReport, Kind, ReplicaReport, Restat, StatChange, State};
 
 /// Compares a folder with the report of its rehash. `finished` is the time now,

@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
-use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::agree::{Agreement, agree};
 use super::check::check_report;
 use super::git::Bound;
-use super::layout::{Place, Wanted};
+use super::hashing::Pace;
+use super::layout::Wanted;
 use super::manifest::{Binding, ListFormat, Listing};
-use super::rehash::{Progress, Unreachable, rehash_since};
+use super::rehash::{At, Progress, ReplicaScan, Request, Unreachable, rehash_each};
 use super::report::{
     Integrity, ReplicaReport, ReportContext, integrity_of_files, is_not_re_read, subject,
 };
@@ -197,39 +197,73 @@ impl Looked {
 /// on each replica of this machine. A target that cannot be reached is a finding
 /// and does not stop the others.
 ///
+/// `pace` bounds threads and reading, over all targets together.
 /// `asserted` is the number of distinct replicas that somebody claims.
 /// `now` is the clock: RFC 3339 in UTC.
 pub fn survey(
     targets: Vec<Target<'_>>,
     manifest: &impl AsRef<Listing>,
     algorithm: Algorithm,
+    pace: Pace,
     asserted: Option<usize>,
     now: &(dyn Fn() -> String + Sync),
 ) -> Survey {
     let manifest = manifest.as_ref();
-    let results = targets
-        .into_par_iter()
-        .map(|target| looked(target, manifest, algorithm, None, now))
-        .collect();
-    conclude(&[("target", manifest)], results, asserted, Basis::Rehash)
+    let of = |target| Expected {
+        target,
+        manifest,
+        since: None,
+    };
+    let targets = targets.into_iter().map(of).collect();
+    let looked = looked(targets, algorithm, pace, now, |_, looked| looked);
+    conclude(&[("target", manifest)], looked, asserted, Basis::Rehash)
 }
 
-/// Rehashes one target on this machine.
-pub fn looked(
-    target: Target<'_>,
-    manifest: &Listing,
+/// A target and what it should hold.
+pub struct Expected<'a> {
+    /// Where to look.
+    pub target: Target<'a>,
+    /// What should be there.
+    pub manifest: &'a Listing,
+    /// An earlier report, to leave out what has not moved since.
+    pub since: Option<Since<'a>>,
+}
+
+/// Rehashes targets on this machine, all at once, and judges each for itself.
+/// `done` is called with each as soon as it is known, on whichever thread did it.
+pub fn looked<R: Send>(
+    targets: Vec<Expected<'_>>,
     algorithm: Algorithm,
-    since: Option<Since<'_>>,
+    pace: Pace,
+    now: &(dyn Fn() -> String + Sync),
+    done: impl Fn(usize, Looked) -> R + Sync,
+) -> Vec<R> {
+    let requests = targets.iter().map(|e| {
+        let wanted = Wanted {
+            asked: e.target.revision,
+            pinned: e.manifest.revision(),
+        };
+        let at = At::Path(e.target.path, wanted);
+        Request {
+            since: e.since,
+            ..Request::compare(at, e.manifest, algorithm, e.target.progress)
+        }
+    });
+    rehash_each(requests.collect(), pace, |index, scan| {
+        let e = &targets[index];
+        done(
+            index,
+            judged(e.target.context.clone(), scan, e.manifest, now),
+        )
+    })
+}
+
+fn judged(
+    mut context: ReportContext,
+    scan: Result<ReplicaScan, Unreachable>,
+    manifest: &Listing,
     now: &(dyn Fn() -> String + Sync),
 ) -> Looked {
-    let mut context = target.context;
-    let wanted = Wanted {
-        asked: target.revision,
-        pinned: manifest.revision(),
-    };
-    let scan = Place::locate(target.path, wanted)
-        .map_err(Unreachable)
-        .and_then(|place| rehash_since(place, manifest, algorithm, since, target.progress));
     match scan {
         Ok(scan) => {
             context.finished = now();

@@ -10,8 +10,8 @@ use runseal::event::State;
 use runseal::finding::Severity;
 use runseal::plan::RunPlan;
 use runseal::weights::{
-    Algorithm, Integrity, Inventory, NoProgress, Replica, ReplicaReport, ReportContext, Survey,
-    Target, restat, survey,
+    Algorithm, Integrity, Inventory, NoProgress, Pace, Replica, ReplicaReport, ReportContext,
+    Survey, Target, restat, survey,
 };
 
 use super::bundle_dir::BundleDir;
@@ -186,6 +186,7 @@ fn survey_all(
                 targets,
                 manifest,
                 Algorithm::Sha256,
+                Pace::default(),
                 asserted,
                 &facts::now_text,
             );

@@ -8,7 +8,8 @@ use runseal::finding::{Finding, Outcome, Severity};
 use runseal::relpath::RelPath;
 use runseal::weights::{
     Algorithm, Basis, Chosen, Compared, Integrity, Layout, LayoutKind, ListFormat, Listing,
-    ManifestSummary, ReplicaReport, Role, State, Survey, SurveyedReplica, Verdict, is_not_re_read,
+    ManifestSummary, Reading, ReplicaReport, Role, State, Survey, SurveyedReplica, Verdict,
+    is_not_re_read,
 };
 
 use crate::cli::output::{Paint, count, plain, thousands};
@@ -46,6 +47,7 @@ pub fn text(survey: &Survey, about: &About, paint: &Paint) -> String {
         }
     }
     out.push('\n');
+    out.push_str(&reading_line(survey));
     out.push_str(&last_line(survey, paint));
     out
 }
@@ -261,6 +263,30 @@ fn others(finding: &Finding, survey: &Survey) -> Option<String> {
         let mine = subject == shown_name(replica);
         mine.then(|| survey.agreement.others(&replica.name, &replica.role, &path))?
     })
+}
+
+/// How the files were read, and what that left in the page cache.
+fn reading_line(survey: &Survey) -> String {
+    let reports = survey.replicas.iter().filter_map(|r| r.report.as_ref());
+    let all = reports.fold(Reading::default(), |sum, r| sum.plus(r.reading));
+    let ways = [
+        (all.dropped, "dropped behind the reader"),
+        (all.dont_cache, "with RWF_DONTCACHE"),
+        (all.direct, "with O_DIRECT"),
+        (all.kept, "STAYED in the page cache"),
+    ];
+    let ways = ways.iter().filter(|(n, _)| *n > 0);
+    let ways: Vec<_> = ways
+        .map(|(n, how)| format!("{} {how}", count(*n as usize, "file")))
+        .collect();
+    if ways.is_empty() {
+        return String::new();
+    }
+    let kept = match all.kept {
+        0 => "page cache left as it was",
+        _ => "page cache not left as it was",
+    };
+    format!("{kept}: {}\n", ways.join(", "))
 }
 
 fn last_line(survey: &Survey, paint: &Paint) -> String {

@@ -6,17 +6,19 @@
 
 mod agent;
 mod human;
+mod options;
 mod progress;
 mod remote;
 mod resolve;
 mod saved;
 
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
 use anyhow::bail;
 use clap::ValueEnum;
 use runseal::relpath::RelPath;
-use runseal::weights::{Algorithm, ListFormat, Verdict};
+use runseal::weights::{Algorithm, ListFormat, Pace, Verdict};
 
 use super::output::{Paint, print, print_json};
 use super::{Answer, Format};
@@ -66,8 +68,15 @@ pub struct Args {
     /// Which digests to compute; the manifest's root commits to SHA-256
     #[arg(long, value_enum, default_value = "sha256")]
     algorithm: AlgorithmArg,
+    /// Hash on so many threads, instead of all cores
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    jobs: Option<u16>,
+    /// Read at most so many megabytes (10^6 bytes) a second, on each machine, so that a
+    /// node that serves can be checked
+    #[arg(long, value_name = "MB/S", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    io_limit: Option<u64>,
     #[command(flatten)]
-    remote: remote::Options,
+    remote: options::Options,
     /// How to print
     #[arg(long, value_enum, default_value = "human")]
     format: Format,
@@ -133,7 +142,13 @@ pub fn run(args: Args) -> anyhow::Result<Answer> {
     }
     let asserted = args.replicas.map(usize::from);
     let survey = if args.remote.reports.is_empty() {
-        remote::survey(&resolved.replicas, &args.remote, algorithm, asserted)?
+        remote::survey(
+            &resolved.replicas,
+            &args.remote,
+            algorithm,
+            pace(&args),
+            asserted,
+        )?
     } else {
         saved::survey(&args.remote, &resolved.replicas, asserted)?
     };
@@ -157,4 +172,12 @@ pub fn run(args: Args) -> anyhow::Result<Answer> {
         Verdict::Verified => Answer::Passed,
         Verdict::NotVerified => Answer::Findings,
     })
+}
+
+fn pace(args: &Args) -> Pace {
+    let bytes_per_second = args.io_limit.map(|mb| mb.saturating_mul(1_000_000));
+    Pace {
+        jobs: args.jobs.map(usize::from).and_then(NonZeroUsize::new),
+        bytes_per_second: bytes_per_second.and_then(NonZeroU64::new),
+    }
 }

@@ -131,8 +131,8 @@ impl Row {
 }
 
 impl Line<'_> {
-    /// One checkpoint is done; the next one may follow.
-    pub fn next(&self) {
+    /// What was read so far belongs to checkpoints that are done: another follows.
+    fn next(&self) {
         let done = self.row.done.swap(0, Relaxed);
         self.row.before.fetch_add(done, Relaxed);
     }
@@ -158,6 +158,7 @@ impl Progress for Line<'_> {
 
 impl Told for Line<'_> {
     fn planned(&self, bytes: u64) {
+        self.next();
         self.row.planned.fetch_add(bytes, Relaxed);
         self.row.state.store(READING, Relaxed);
         self.board.draw(false);
@@ -196,7 +197,6 @@ mod tests {
         let line = board.line(0);
         Told::planned(&line, 10);
         line.done(10);
-        line.next();
         Told::planned(&line, 20);
         line.done(5);
         let text = board.text(Duration::from_secs(1));

@@ -3,22 +3,24 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use runseal::bundle::evidence::replica_file;
 use runseal::durable::{self, WriteOptions};
 use runseal::finding::Finding;
-use runseal::keys::{load_public, load_secret};
+use runseal::keys::load_secret;
 use runseal::weights::remote::{
     Conversation, Failure, Node, Program, Question, Reach, ask, protocol,
 };
 use runseal::weights::{
-    self, Algorithm, Listing, Looked, NodeKey, Replica, ReportContext, Role, SavedReport, Since,
-    Survey, Target, Transport, report_bytes, sign_report,
+    self, Algorithm, Expected, Listing, Looked, NodeKey, Pace, Replica, ReportContext, Role,
+    SavedReport, Since, Survey, Target, Transport, report_bytes, sign_report,
 };
 
 use super::agent::own_digest;
+use super::options::Options;
 use super::progress::{Board, Line};
 use super::saved::{Earlier, apply_signature, earlier_reports, known_names};
 use crate::cli::now;
@@ -26,65 +28,6 @@ use crate::cli::output::complain;
 
 /// How long a connection may take unless --timeout says less, in seconds.
 const CONNECT: u64 = 10;
-
-/// Options for replicas on other machines and for reports that are kept.
-#[derive(clap::Args)]
-#[command(next_help_heading = "Nodes and reports")]
-pub struct Options {
-    /// Serve one caller over stdin and stdout; what runs on the nodes
-    #[arg(long, conflicts_with_all = ["path", "inventory", "replicas", "reports", "save_reports", "changed_since", "push_agent"])]
-    pub agent: bool,
-    /// Copy a static `verify` to nodes that lack it [default FILE: this program]
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
-    push_agent: Option<Option<PathBuf>>,
-    /// The ssh program to start
-    #[arg(long, value_name = "PROGRAM")]
-    ssh: Option<PathBuf>,
-    /// Longest silence of a node, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=86400))]
-    timeout: u64,
-    /// Public key (PEM) that must have signed the reports: NAME=FILE for one replica, FILE for
-    /// any. With --agent: the secret key that signs them
-    #[arg(long = "node-key", value_name = "[NAME=]FILE")]
-    node_keys: Vec<String>,
-    /// Save every replica's report in this folder
-    #[arg(long, value_name = "DIR")]
-    save_reports: Option<PathBuf>,
-    /// An earlier report, or a folder of them: files that have not moved since are not re-read,
-    /// and do not count as verified
-    #[arg(long, value_name = "REPORT")]
-    changed_since: Vec<PathBuf>,
-    /// Judge saved reports (files or folders) against the manifest, without looking at any disk
-    #[arg(long = "report", value_name = "FILE", num_args = 1.., conflicts_with_all = ["path", "save_reports", "changed_since", "push_agent"])]
-    pub reports: Vec<PathBuf>,
-}
-
-impl Options {
-    /// The one secret key of `--agent --node-key FILE`.
-    pub fn agent_key(&self) -> anyhow::Result<Option<&Path>> {
-        match self.node_keys.as_slice() {
-            [] => Ok(None),
-            [one] => Ok(Some(Path::new(one))),
-            _ => bail!("an agent signs with one key (hint: give --node-key once)"),
-        }
-    }
-
-    /// The public keys trusted for nodes.
-    pub fn trusted(&self) -> anyhow::Result<Vec<NodeKey>> {
-        let load = |text: &String| {
-            // A name never holds a slash, so a path with an equals sign is a path.
-            let (replica, path) = match text.split_once('=') {
-                Some((name, path)) if !name.contains('/') && !Path::new(text).exists() => {
-                    (Some(name.to_owned()), path)
-                }
-                _ => (None, text.as_str()),
-            };
-            let key = load_public(Path::new(path)).with_context(|| format!("node key {path}"))?;
-            Ok(NodeKey { replica, key })
-        };
-        self.node_keys.iter().map(load).collect()
-    }
-}
 
 /// What is looked at.
 pub struct Replicas {
@@ -122,6 +65,7 @@ pub fn survey(
     given: &Replicas,
     options: &Options,
     algorithm: Algorithm,
+    pace: Pace,
     asserted: Option<usize>,
 ) -> anyhow::Result<Survey> {
     let keys = options.trusted()?;
@@ -161,6 +105,7 @@ pub fn survey(
         push: push.as_ref(),
         silence: Duration::from_secs(options.timeout),
         algorithm,
+        pace,
         since: &since,
         keys: &keys,
         own_sha256: own_digest()?,
@@ -168,27 +113,37 @@ pub fn survey(
         save: options.save_reports.as_deref(),
     };
     let board = Board::new(given.replicas.iter().map(|r| r.name.clone()));
-    // A thread for each: a node that is silent holds up nobody else.
-    let results: Vec<anyhow::Result<Vec<Looked>>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = given
-            .replicas
-            .iter()
-            .enumerate()
-            .map(|(i, replica)| {
-                let (look, line) = (&look, board.line(i));
-                scope.spawn(move || look.at(replica, &line))
-            })
-            .collect();
-        threads
-            .into_iter()
-            .map(|t| {
+    let (agents, local): (Vec<_>, Vec<_>) = given
+        .replicas
+        .iter()
+        .enumerate()
+        .partition(|(_, r)| by_agent(r));
+    // A thread for each node: one that is silent holds up nobody else. Local replicas
+    // share this machine's cores and are hashed from one queue.
+    let mut results: Vec<(usize, Vec<Looked>)> =
+        std::thread::scope(|scope| -> anyhow::Result<_> {
+            let threads: Vec<_> = agents
+                .iter()
+                .map(|&(i, replica)| {
+                    let (look, line) = (&look, board.line(i));
+                    scope.spawn(move || Ok((i, look.by_agent(replica, &line)?)))
+                })
+                .collect();
+            let here = look.here(&local, &board);
+            let join = |t: std::thread::ScopedJoinHandle<'_, anyhow::Result<_>>| {
                 t.join()
                     .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            })
-            .collect()
-    });
+            };
+            let there: Vec<_> = threads.into_iter().map(join).collect();
+            let mut all = here?;
+            for one in there {
+                all.push(one?);
+            }
+            Ok(all)
+        })?;
+    results.sort_by_key(|(i, _)| *i);
+    let looked = results.into_iter().flat_map(|(_, looked)| looked).collect();
     drop(board);
-    let looked = results.into_iter().collect::<Result<Vec<_>, _>>()?.concat();
     let basis = weights::Basis::Rehash;
     Ok(weights::conclude(
         &given.expected(),
@@ -205,6 +160,7 @@ struct Look<'a> {
     push: Option<&'a Program>,
     silence: Duration,
     algorithm: Algorithm,
+    pace: Pace,
     since: &'a Earlier,
     keys: &'a [NodeKey],
     own_sha256: runseal::digest::Sha256Digest,
@@ -213,17 +169,6 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    fn at(&self, replica: &Replica, line: &Line) -> anyhow::Result<Vec<Looked>> {
-        let by_agent = replica.sudo || replica.transport != Transport::Local;
-        let looked = if by_agent {
-            self.by_agent(replica, line)
-        } else {
-            self.here(replica, line)
-        }?;
-        line.end(looked.iter().all(|l| l.report.is_some()));
-        Ok(looked)
-    }
-
     fn context(&self, replica: &Replica, role: Role) -> ReportContext {
         let started = now();
         ReportContext {
@@ -247,35 +192,72 @@ impl Look<'_> {
         }
     }
 
-    fn here(&self, replica: &Replica, line: &Line) -> anyhow::Result<Vec<Looked>> {
-        let key = replica.node_key.as_ref();
-        let key = key.map(|k| load_secret(&self.given.folder.join(k)));
-        let key = key
-            .transpose()
-            .with_context(|| format!("node_key of replica {}", replica.name))?;
-        let mut out = Vec::new();
-        for (role, manifest) in &self.given.manifests {
-            let path = self.path(replica, *role);
-            let target = Target {
-                context: self.context(replica, *role),
-                path: &path,
-                revision: self.given.revision_of(*role),
-                progress: line,
-            };
-            let since = self
-                .since
-                .get(&(replica.name.clone(), role.name().to_owned()));
-            let since = since.map(|report| Since {
-                report,
-                boot_id: self.boot_id,
-            });
-            let mut looked = weights::looked(target, manifest, self.algorithm, since, &now);
-            line.next();
+    fn here(
+        &self,
+        replicas: &[(usize, &Replica)],
+        board: &Board,
+    ) -> anyhow::Result<Vec<(usize, Vec<Looked>)>> {
+        let lines: Vec<_> = replicas.iter().map(|(i, _)| board.line(*i)).collect();
+        let mut places = Vec::new();
+        let mut keys = Vec::new();
+        for (at, (_, replica)) in replicas.iter().enumerate() {
+            let key = replica.node_key.as_ref();
+            let key = key.map(|k| load_secret(&self.given.folder.join(k)));
+            let key = key
+                .transpose()
+                .with_context(|| format!("node_key of replica {}", replica.name))?;
+            for (role, manifest) in &self.given.manifests {
+                places.push((at, *role, manifest, self.path(replica, *role)));
+            }
+            keys.push(key);
+        }
+        let targets = places.iter().map(|(at, role, manifest, path)| {
+            let replica = replicas[*at].1;
+            let key = (replica.name.clone(), role.name().to_owned());
+            Expected {
+                target: Target {
+                    context: self.context(replica, *role),
+                    path,
+                    revision: self.given.revision_of(*role),
+                    progress: &lines[*at],
+                },
+                manifest,
+                since: self.since.get(&key).map(|report| Since {
+                    report,
+                    boot_id: self.boot_id,
+                }),
+            }
+        });
+        let unfinished: Vec<_> = replicas
+            .iter()
+            .map(|_| {
+                (
+                    AtomicUsize::new(self.given.manifests.len()),
+                    AtomicBool::new(true),
+                )
+            })
+            .collect();
+        let done = |index: usize, mut looked: Looked| -> anyhow::Result<Looked> {
+            let (at, ..) = &places[index];
+            let (left, all_there) = &unfinished[*at];
+            if looked.report.is_none() {
+                all_there.store(false, Relaxed);
+            }
+            if left.fetch_sub(1, Relaxed) == 1 {
+                lines[*at].end(all_there.load(Relaxed));
+            }
             if let Some(report) = looked.report.clone() {
-                let envelope = key.as_ref().map(|key| sign_report(&report, key));
+                let key = keys[*at].as_ref();
+                let envelope = key.map(|key| sign_report(&report, key));
                 self.keep(&SavedReport { report, envelope }, &mut looked)?;
             }
-            out.push(looked);
+            Ok(looked)
+        };
+        let looked = weights::looked(targets.collect(), self.algorithm, self.pace, &now, done);
+        let mut out: Vec<(usize, Vec<Looked>)> =
+            replicas.iter().map(|(i, _)| (*i, Vec::new())).collect();
+        for ((at, ..), looked) in places.iter().zip(looked) {
+            out[*at].1.push(looked?);
         }
         Ok(out)
     }
@@ -312,6 +294,7 @@ impl Look<'_> {
         if let Some(first) = out.first_mut() {
             first.findings.splice(0..0, notes);
         }
+        line.end(out.iter().all(|l| l.report.is_some()));
         Ok(out)
     }
 
@@ -337,6 +320,8 @@ impl Look<'_> {
                 revision: self.given.revision_of(role).map(str::to_owned),
                 expected: protocol::Expected::of(manifest),
                 algorithm: self.algorithm,
+                jobs: self.pace.jobs,
+                bytes_per_second: self.pace.bytes_per_second,
                 replica: replica.name.clone(),
                 role: role.name().to_owned(),
                 run_id: None,
@@ -360,6 +345,11 @@ impl Look<'_> {
         }
         Ok(())
     }
+}
+
+/// Local replicas are read by this process, unless only another user may.
+fn by_agent(replica: &Replica) -> bool {
+    replica.sudo || replica.transport != Transport::Local
 }
 
 fn no_report(replica: &Replica, role: &str, failure: Failure) -> Looked {

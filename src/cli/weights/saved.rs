@@ -11,7 +11,8 @@ use runseal::weights::{
     self, Basis, Integrity, Looked, NodeKey, ReplicaReport, SavedReport, Signature, Survey,
 };
 
-use super::remote::{Options, Replicas};
+use super::options::Options;
+use super::remote::Replicas;
 use crate::cli::read_input;
 
 const MAX_REPORT: u64 = 1 << 29;

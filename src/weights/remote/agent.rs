@@ -10,7 +10,7 @@ use super::protocol::{self, Hello, MAX_LARGE, Message, MessageError, Request};
 use crate::keys::SigningKey;
 use crate::relpath::RelPath;
 use crate::weights::{
-    Place, Progress, ReportContext, Since, Unreachable, Wanted, rehash_since, report_bytes,
+    At, Pace, Progress, ReportContext, Request as Rehash, Since, Wanted, rehash_each, report_bytes,
     sign_report,
 };
 
@@ -152,14 +152,28 @@ fn answer(
         asked: request.revision.as_deref(),
         pinned: manifest.revision(),
     };
-    let scan = Place::locate(path, wanted)
-        .map_err(Unreachable)
-        .and_then(|place| rehash_since(place, &manifest, request.algorithm, since, progress));
-    let scan = match scan {
-        Ok(scan) => scan,
-        Err(e) => {
+    let pace = Pace {
+        jobs: request.jobs,
+        bytes_per_second: request.bytes_per_second,
+    };
+    let rehash = Rehash {
+        since,
+        ..Rehash::compare(
+            At::Path(path, wanted),
+            &manifest,
+            request.algorithm,
+            progress,
+        )
+    };
+    let scan = match rehash_each(vec![rehash], pace, |_, scan| scan).pop() {
+        Some(Ok(scan)) => scan,
+        Some(Err(e)) => {
             let (code, reason) = (e.0.code(), e.to_string());
             return Message::Unreachable { code, reason };
+        }
+        None => {
+            let reason = "nothing was rehashed".to_owned();
+            return Message::Refused { reason };
         }
     };
     let report = scan.into_report(

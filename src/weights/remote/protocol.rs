@@ -1,6 +1,7 @@
 //! The messages between caller and agent, one line of JSON each.
 
 use std::io::{self, BufRead, Read, Write};
+use std::num::{NonZeroU64, NonZeroUsize};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -47,6 +48,12 @@ pub struct Request {
     pub expected: Expected,
     /// Which digests to compute.
     pub algorithm: Algorithm,
+    /// Threads to use; all cores when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jobs: Option<NonZeroUsize>,
+    /// Bytes to read per second at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_per_second: Option<NonZeroU64>,
     /// Name of the replica.
     pub replica: String,
     /// What the checkpoint is for.

@@ -2,6 +2,7 @@
 //! that is none, or the end of the program each end it.
 
 use std::io::{BufReader, Read, Write};
+use std::num::NonZeroU64;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -145,17 +146,21 @@ fn check_hello(node: &Node, hello: &Hello) -> Result<Option<Finding>, Failure> {
 }
 
 /// Whether a node gets on, from what it says of itself.
-struct Pace {
+struct Headway {
     window: Duration,
+    /// Bytes a second.
+    slowest: u64,
     planned: Option<u64>,
     /// Bytes and time at the start of the window.
     from: (u64, Instant),
 }
 
-impl Pace {
-    fn new(window: Duration, now: Instant) -> Self {
+impl Headway {
+    fn new(window: Duration, limit: Option<NonZeroU64>, now: Instant) -> Self {
         Self {
             window,
+            // Who is told to read slowly may.
+            slowest: limit.map_or(SLOWEST, |l| SLOWEST.min(l.get() / 2)),
             planned: None,
             from: (0, now),
         }
@@ -173,7 +178,7 @@ impl Pace {
         // What is beyond the plan is no progress.
         let bytes = self.planned.map_or(bytes, |p| bytes.min(p));
         let read = bytes.saturating_sub(before);
-        if read >= SLOWEST * window {
+        if read >= self.slowest * window {
             self.from = (bytes, now);
         } else if now.saturating_duration_since(since) > self.window {
             return Err(match read {
@@ -267,16 +272,20 @@ impl Session {
         hello: &Hello,
         told: &dyn Told,
     ) -> Result<Result<Asked, Failure>, Failure> {
-        let mut pace = Pace::new(node.silence * STALL, Instant::now());
+        let mut headway = Headway::new(
+            node.silence * STALL,
+            question.request.bytes_per_second,
+            Instant::now(),
+        );
         loop {
             match self.next(node.silence)? {
                 Message::Planned { bytes, .. } => {
-                    pace.planned(bytes);
+                    headway.planned(bytes);
                     told.planned(bytes);
                 }
                 Message::Progress { bytes } => {
                     told.done(bytes);
-                    if let Err(detail) = pace.at(bytes, Instant::now()) {
+                    if let Err(detail) = headway.at(bytes, Instant::now()) {
                         self.kill();
                         return Err(Failure::new(Code::NodeTimeout, detail));
                     }
@@ -493,10 +502,10 @@ mod tests {
     /// The second at which a node is given up, if it is within a day.
     fn given_up(planned: Option<u64>, bytes_at: impl Fn(u64) -> u64) -> Option<(u64, String)> {
         let start = Instant::now();
-        let mut pace = Pace::new(Duration::from_secs(300), start);
-        planned.into_iter().for_each(|p| pace.planned(p));
+        let mut headway = Headway::new(Duration::from_secs(300), None, start);
+        planned.into_iter().for_each(|p| headway.planned(p));
         (1..86_400).find_map(|s| {
-            let said = pace.at(bytes_at(s), start + Duration::from_secs(s));
+            let said = headway.at(bytes_at(s), start + Duration::from_secs(s));
             said.err().map(|why| (s, why))
         })
     }

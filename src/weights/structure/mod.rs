@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use super::beneath::file_stat;
 use super::git::pointer::{self, Pointer};
-use super::rehash::differences;
+use super::hashing::{Unkept, differences};
 use super::report::{FileReport, Kind};
 use crate::codes::Code;
 use crate::relpath::RelPath;
@@ -233,7 +233,7 @@ pub(super) fn inspect(
     out
 }
 
-type Reader = BufReader<File>;
+type Reader = BufReader<Unkept>;
 
 /// Opens a file that must still be the one that was hashed.
 fn with<T>(
@@ -253,7 +253,7 @@ fn with<T>(
             "it changed after it was hashed",
         ));
     }
-    look(&mut BufReader::with_capacity(1 << 16, opened))
+    look(&mut BufReader::with_capacity(1 << 13, Unkept::new(opened)))
 }
 
 fn whole(
