@@ -28,6 +28,7 @@ mod inventory;
 mod judge;
 mod layout;
 mod manifest;
+mod pieces;
 mod pointer_tree;
 mod rehash;
 mod report;
@@ -44,6 +45,7 @@ pub use manifest::{
     Binding, Entry, ListFormat, Listing, MANIFEST_FORMAT, Manifest, ManifestError, ManifestFile,
     PinError, Source,
 };
+pub use pieces::{PieceDigests, PieceFile, PieceHash, scan_pieces};
 pub use pointer_tree::pointer_tree;
 pub use rehash::{
     NoProgress, Progress, ReplicaScan, Unreachable, What, rehash, rehash_place, scan_folder,

@@ -45,10 +45,7 @@ pub fn pointer_tree(root: &Path) -> Result<Listing, ManifestError> {
         // One byte more than listed is enough to see that it grew.
         let mut reader = opened.take(size + 1);
         let mut start = Vec::new();
-        let read = reader
-            .by_ref()
-            .take(MAX_LEN + 1)
-            .read_to_end(&mut start);
+        let read = reader.by_ref().take(MAX_LEN + 1).read_to_end(&mut start);
         read.map_err(|e| unreadable(&name, e))?;
         if let Some(pointer) = Pointer::parse(&start) {
             pointers += 1;

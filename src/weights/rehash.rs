@@ -25,13 +25,14 @@ use super::claims;
 use super::git::{BlobHasher, pointer_blob_id};
 use super::layout::{Layout, LocateError, Place, Wanted};
 use super::manifest::{Listing, covers};
+use super::pieces::{PieceDigests, Pieces};
 use super::report::{FileReport, FileStat, Kind, Problem, ProblemKind, RootIdentity};
 use super::structure::{self, Structure};
 use super::values::{Algorithm, Blake3Digest, GitId};
 use crate::digest::Sha256Digest;
 use crate::relpath::RelPath;
 
-const BUFFER: usize = 256 * 1024;
+pub(super) const BUFFER: usize = 256 * 1024;
 /// Bytes of files that cannot match which are read beyond the manifest's own size.
 const SPARE: u64 = 1 << 30;
 
@@ -176,8 +177,12 @@ fn scan(
     // Bridged and not split in halves: the largest files start first, and no
     // core is left with a run of large ones at the end.
     jobs.into_iter().par_bridge().for_each(|(file, listed)| {
-        match hash_file(&place, &file.path, listed, algorithm, progress) {
-            Ok((sha256, blake3)) => (file.sha256, file.blake3) = (sha256, blake3),
+        // Only where the length is right is it known how many pieces there are.
+        let entry = manifest.and_then(|m| m.get(&file.path));
+        let entry = entry.filter(|e| e.size == Some(listed.size));
+        let cut = entry.and_then(|e| e.pieces.as_ref());
+        match hash_file(&place, &file.path, listed, algorithm, cut, progress) {
+            Ok(digests) => (file.sha256, file.blake3, file.pieces) = digests,
             Err(problem) => file.problem = Some(problem),
         }
     });
@@ -220,7 +225,7 @@ fn work_out_git_blobs(files: &mut [FileReport], place: &Place, ids: &BTreeMap<Re
         match git_blob(place, &file.path, listed) {
             Ok(id) => file.git_blob = Some(id),
             Err(problem) => {
-                (file.sha256, file.blake3) = (None, None);
+                (file.sha256, file.blake3, file.pieces) = (None, None, None);
                 file.problem = Some(problem);
             }
         }
@@ -269,18 +274,24 @@ thread_local! {
     static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; BUFFER]);
 }
 
-type Digests = (Option<Sha256Digest>, Option<Blake3Digest>);
+type Digests = (
+    Option<Sha256Digest>,
+    Option<Blake3Digest>,
+    Option<PieceDigests>,
+);
 
 fn hash_file(
     place: &Place,
     path: &RelPath,
     listed: FileStat,
     algorithm: Algorithm,
+    cut: Option<&PieceDigests>,
     progress: &dyn Progress,
 ) -> Result<Digests, Problem> {
     let mut reader = SteadyFile::open(place, path, listed)?;
     let mut sha256 = algorithm.sha256().then(Sha256::new);
     let mut blake3 = algorithm.blake3().then(blake3::Hasher::new);
+    let mut pieces = cut.map(|c| Pieces::new(c.hash, Some(c.length)));
     READ_BUFFER.with_borrow_mut(|buffer| {
         loop {
             let chunk = reader.next_chunk(buffer)?;
@@ -293,26 +304,31 @@ fn hash_file(
             if let Some(h) = &mut blake3 {
                 h.update(chunk);
             }
+            if let Some(p) = &mut pieces {
+                p.update(chunk);
+            }
             progress.read(path, chunk.len() as u64);
         }
     })?;
     reader.finish()?;
+    let pieces = cut.zip(pieces);
     Ok((
         sha256.map(|h| Sha256Digest(h.finalize().into())),
         blake3.map(|h| Blake3Digest(h.finalize().into())),
+        pieces.map(|(c, p)| PieceDigests::new(c.hash, c.length, &p.finish())),
     ))
 }
 
 /// A file being read, and the state that it must still be in at the end. Pull
 /// style, so that a hasher can take turns between several of them.
-struct SteadyFile {
+pub(super) struct SteadyFile {
     file: std::fs::File,
     listed: FileStat,
     left: u64,
 }
 
 impl SteadyFile {
-    fn open(place: &Place, path: &RelPath, listed: FileStat) -> Result<Self, Problem> {
+    pub(super) fn open(place: &Place, path: &RelPath, listed: FileStat) -> Result<Self, Problem> {
         let file = place.open_file(path).map_err(|e| not_opened(&e))?;
         let this = Self {
             file,
@@ -323,7 +339,7 @@ impl SteadyFile {
         Ok(this)
     }
 
-    fn next_chunk<'b>(&mut self, buffer: &'b mut [u8]) -> Result<&'b [u8], Problem> {
+    pub(super) fn next_chunk<'b>(&mut self, buffer: &'b mut [u8]) -> Result<&'b [u8], Problem> {
         if self.left == 0 {
             return Ok(&[]);
         }
@@ -341,7 +357,7 @@ impl SteadyFile {
         Ok(&buffer[..n])
     }
 
-    fn finish(self) -> Result<(), Problem> {
+    pub(super) fn finish(self) -> Result<(), Problem> {
         self.compare()
     }
 

@@ -65,6 +65,9 @@ fn head(survey: &Survey, manifest_path: Option<&Path>, bytes: u64, algorithm: Al
         let paths: Vec<_> = manifest.ignore.iter().map(RelPath::to_string).collect();
         out.push_str(&format!("ignored   {}\n", plain(&paths.join(", "))));
     }
+    if let Some(signed) = signature_line(survey) {
+        out.push_str(&signed);
+    }
     if let Some(revision) = &manifest.revision {
         let check = survey.checks.iter().find(|c| c.name == "revision-bound");
         let how = match check.map(|c| &c.outcome) {
@@ -78,6 +81,17 @@ fn head(survey: &Survey, manifest_path: Option<&Path>, bytes: u64, algorithm: Al
         out.push_str(&format!("revision  {}: {}\n", plain(revision), plain(&how)));
     }
     out
+}
+
+/// Who signed the manifest, for formats that are signed.
+fn signature_line(survey: &Survey) -> Option<String> {
+    let mut checks = survey.checks.iter();
+    checks.find(|c| c.name == "manifest-signature")?;
+    Some(match &survey.manifest.signer {
+        Some(signer) => format!("signer    {}\n", plain(signer)),
+        None => "signer    NOT ESTABLISHED: the signature was not checked (give the signer's public key, from a source you trust, with --key)\n"
+            .to_owned(),
+    })
 }
 
 fn replica_line(replica: &SurveyedReplica, width: usize, survey: &Survey, paint: &Paint) -> String {

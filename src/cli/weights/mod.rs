@@ -5,6 +5,7 @@
 //! only findings.
 
 mod human;
+mod oms;
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -37,8 +38,8 @@ pub struct Args {
     /// One replica, instead of an inventory
     #[arg(conflicts_with = "inventory")]
     path: Option<PathBuf>,
-    /// The manifest, or a checkout with git-lfs pointers; by default the one that
-    /// the inventory names
+    /// The manifest, an OMS bundle, or a checkout with git-lfs pointers; by default the
+    /// one that the inventory names
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
     /// Read the manifest in this format; needed for plain b3sum lists, which look
@@ -66,6 +67,8 @@ pub struct Args {
     /// Which digests to compute; the manifest's root commits to SHA-256
     #[arg(long, value_enum, default_value = "sha256")]
     algorithm: AlgorithmArg,
+    #[command(flatten)]
+    oms: oms::OmsArgs,
     /// How to print
     #[arg(long, value_enum, default_value = "human")]
     format: Format,
@@ -86,6 +89,8 @@ enum ManifestFormat {
     Hashdeep,
     /// JSON of a hub's tree listing
     HfTree,
+    /// OpenSSF Model Signing bundle
+    Oms,
 }
 
 impl From<ManifestFormat> for ListFormat {
@@ -97,6 +102,7 @@ impl From<ManifestFormat> for ListFormat {
             ManifestFormat::B3sum => Self::B3sum,
             ManifestFormat::Hashdeep => Self::Hashdeep,
             ManifestFormat::HfTree => Self::HfTree,
+            ManifestFormat::Oms => Self::Oms,
         }
     }
 }
@@ -124,6 +130,7 @@ struct Resolved {
     manifest_path: Option<PathBuf>,
     manifest: Listing,
     binding: AskedBinding,
+    signed: Option<oms::Signed>,
 }
 
 /// What is known of the link to a revision before any replica was looked at.
@@ -135,19 +142,38 @@ enum AskedBinding {
 }
 
 pub fn run(args: Args) -> anyhow::Result<Answer> {
-    let resolved = resolve(&args)?;
+    if let (Some(path), Some(bundle)) = (&args.path, &args.oms.oms) {
+        let (key, revision) = (args.oms.key.as_deref(), args.revision.as_deref());
+        return oms::run(path, bundle, key, revision, &args.ignore, args.format);
+    }
+    let resolved = match resolve(&args)? {
+        Ok(resolved) => resolved,
+        Err((path, refused)) => {
+            return report(&refused, path.as_deref(), 0, Algorithm::Sha256, args.format);
+        }
+    };
     let algorithm = Algorithm::from(args.algorithm);
     let mut entries = resolved.manifest.entries();
     if !algorithm.sha256() && entries.any(|f| f.blake3.is_none()) {
         bail!("the manifest has no BLAKE3 digests to compare with (hint: --algorithm sha256)");
     }
     let survey = look(&resolved, &args, algorithm)?;
-    match args.format {
-        Format::Json => print_json(&survey)?,
+    let path = resolved.manifest_path.as_deref();
+    let bytes = resolved.manifest.total_size();
+    report(&survey, path, bytes, algorithm, args.format)
+}
+
+fn report(
+    survey: &Survey,
+    manifest: Option<&Path>,
+    bytes: u64,
+    algorithm: Algorithm,
+    format: Format,
+) -> anyhow::Result<Answer> {
+    match format {
+        Format::Json => print_json(survey)?,
         Format::Human => {
-            let path = resolved.manifest_path.as_deref();
-            let bytes = resolved.manifest.total_size();
-            let text = human::text(&survey, path, bytes, algorithm, &Paint::for_stdout());
+            let text = human::text(survey, manifest, bytes, algorithm, &Paint::for_stdout());
             print(&text)?;
         }
     }
@@ -157,7 +183,10 @@ pub fn run(args: Args) -> anyhow::Result<Answer> {
     })
 }
 
-fn resolve(args: &Args) -> anyhow::Result<Resolved> {
+/// The path of a manifest that was refused, and the answer to it.
+type Refused = (Option<PathBuf>, Survey);
+
+fn resolve(args: &Args) -> anyhow::Result<Result<Resolved, Refused>> {
     let (replicas, manifest_path) = match &args.path {
         Some(path) => (vec![(name_of(path), path.clone())], args.manifest.clone()),
         None => {
@@ -165,12 +194,19 @@ fn resolve(args: &Args) -> anyhow::Result<Resolved> {
             (replicas, Some(manifest))
         }
     };
-    let mut manifest = match &manifest_path {
-        Some(path) => {
-            read_manifest(path, args.manifest_format).with_context(|| path.display().to_string())?
-        }
-        None => Listing::absent(),
+    let read = match &manifest_path {
+        Some(path) => read_manifest(path, args).with_context(|| path.display().to_string())?,
+        None => Ok((Listing::absent(), None)),
     };
+    let (mut manifest, signed) = match read {
+        Ok(read) => read,
+        Err(refused) => return Ok(Err((manifest_path, refused))),
+    };
+    if args.oms.key.is_some() && signed.is_none() {
+        bail!(
+            "--key is for OMS bundles, and the manifest is none (hint: --manifest BUNDLE or --oms BUNDLE)"
+        );
+    }
     let commit = args
         .revision
         .as_deref()
@@ -187,19 +223,28 @@ fn resolve(args: &Args) -> anyhow::Result<Resolved> {
     if let AskedBinding::Read(bound) = &binding {
         manifest = bound.listing.clone();
     }
-    Ok(Resolved {
+    Ok(Ok(Resolved {
         replicas,
         manifest_path,
         manifest,
         binding,
-    })
+        signed,
+    }))
 }
 
-fn read_manifest(path: &Path, told: Option<ManifestFormat>) -> anyhow::Result<Listing> {
+/// A listing, and who signed it where the format is a signed one; or the answer to
+/// one that cannot be relied on.
+type ReadManifest = Result<(Listing, Option<oms::Signed>), Survey>;
+
+fn read_manifest(path: &Path, args: &Args) -> anyhow::Result<ReadManifest> {
+    let told = args.manifest_format;
     if path.is_dir() {
-        return Ok(pointer_tree(path)?);
+        return Ok(Ok((pointer_tree(path)?, None)));
     }
     let bytes = read_input(path, "the manifest", MAX_MANIFEST)?;
+    if oms::is_manifest(&bytes, told) {
+        return oms::read_manifest(&bytes, args.oms.key.as_deref());
+    }
     // The only pair of formats that the bytes do not tell apart.
     let name = path.file_name().map(|n| n.to_string_lossy().to_lowercase());
     let blake3 =
@@ -207,9 +252,9 @@ fn read_manifest(path: &Path, told: Option<ManifestFormat>) -> anyhow::Result<Li
     let told = told.map(ListFormat::from);
     let listing = Listing::read(&bytes, told)?;
     if blake3 && told.is_none() && listing.format() == ListFormat::Sha256sum {
-        return Ok(Listing::read(&bytes, Some(ListFormat::B3sum))?);
+        return Ok(Ok((Listing::read(&bytes, Some(ListFormat::B3sum))?, None)));
     }
-    Ok(listing)
+    Ok(Ok((listing, None)))
 }
 
 fn bind(args: &Args, manifest: &Listing) -> anyhow::Result<AskedBinding> {
@@ -290,6 +335,10 @@ fn look(resolved: &Resolved, args: &Args, algorithm: Algorithm) -> anyhow::Resul
     let asserted = args.replicas.map(usize::from);
     let manifest = &resolved.manifest;
     let survey = weights::survey(targets.collect(), manifest, algorithm, asserted, &now);
+    let survey = match &resolved.signed {
+        Some(signed) => survey.with_signature(signed.signer.clone()),
+        None => survey,
+    };
     Ok(match &resolved.binding {
         AskedBinding::NotAsked => survey,
         AskedBinding::Unreadable(why) => survey.with_unbound(why.clone()),
