@@ -244,6 +244,64 @@ fn what_a_hostile_signer_can_write_is_refused() {
     assert!(check(&root, &shard(&["a:0:1"]), &key.public()).verified);
 }
 
+/// A folder and a bundle in which only what this code is about is wrong.
+fn mutation(code: Code, root: &Path, key: &EcdsaSigningKey) -> Vec<u8> {
+    let file = |names: &[&str]| hostile(key, named(names, "sha256", b"x"), files());
+    let shard = |names: &[&str]| hostile(key, named(names, "sha256", b"x"), shards(json!(4)));
+    let edited = |edit: &dyn Fn(&mut Value)| {
+        let mut json = serde_json::from_slice(&file(&["a"])).unwrap();
+        edit(&mut json);
+        json.to_string().into_bytes()
+    };
+    std::fs::write(root.join("a"), b"x").unwrap();
+    match code {
+        Code::OmsMalformed => edited(&|b| b["dsseEnvelope"]["signatures"] = json!([])),
+        Code::OmsUnsupported => edited(&|b| b["mediaType"] = json!("another")),
+        Code::OmsKeyMismatch => {
+            edited(&|b| b["verificationMaterial"]["publicKey"]["hint"] = json!("another"))
+        }
+        Code::OmsRootMismatch => {
+            let bundle = Bundle::parse(&file(&["a"])).unwrap();
+            let mut statement: Value = serde_json::from_slice(bundle.payload()).unwrap();
+            statement["subject"][0]["digest"]["sha256"] = json!("00".repeat(32));
+            Bundle::sign(statement.to_string().into_bytes(), key).to_bytes()
+        }
+        Code::OmsEmpty => file(&[]),
+        Code::OmsNameEscapes => file(&["a", "../a"]),
+        Code::OmsNameAmbiguous => shard(&["a:b:0:1"]),
+        Code::OmsShardsIncomplete => shard(&["a:0:4", "a:5:6"]),
+        Code::OmsEmptyFile => {
+            std::fs::write(root.join("empty"), b"").unwrap();
+            shard(&["a:0:1"])
+        }
+        Code::OmsPathIgnored => {
+            std::fs::write(root.join(".gitignore"), b"x").unwrap();
+            file(&["a"])
+        }
+        Code::OmsRootWithoutNames => file(&["a"]),
+        other => panic!("{other} has no mutation here"),
+    }
+}
+
+#[test]
+fn every_code_has_a_mutation_that_yields_exactly_it_and_a_place_in_the_docs() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/oms.md");
+    let docs = std::fs::read_to_string(docs).unwrap();
+    let key = key();
+    let codes = Code::ALL.iter().filter(|c| c.name().starts_with("oms-"));
+    for code in codes.copied() {
+        assert!(docs.contains(&format!("`{code}`")), "{code} in docs/oms.md");
+        let dir = tempfile::tempdir().unwrap();
+        let bundle = mutation(code, dir.path(), &key);
+        let report = check(dir.path(), &bundle, &key.public());
+        let mut found: Vec<_> = report.findings.iter().map(|f| f.code).collect();
+        // The note that every statement has is exact only by itself.
+        found.retain(|c| *c != Code::OmsRootWithoutNames || *c == code);
+        assert_eq!(found, [code], "{report:?}");
+        assert_eq!(report.verified, code.severity() == Severity::Note, "{code}");
+    }
+}
+
 #[test]
 fn a_root_that_does_not_follow_is_found() {
     let key = key();
