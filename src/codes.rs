@@ -499,7 +499,8 @@ mod tests {
             let name = code.name();
             assert!(seen.insert(name), "{name} twice");
             assert!(
-                name.chars().all(|c| c.is_ascii_lowercase() || c == '-'),
+                name.chars()
+                    .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'),
                 "{name}"
             );
             assert_eq!(name.parse::<Code>().unwrap(), *code);
