@@ -136,3 +136,43 @@ fn keys_of_other_kinds_and_open_ones_are_refused() {
     assert_eq!(open.status.code(), Some(2));
     assert!(stderr(&open).contains("others can read it"), "{open:?}");
 }
+
+#[test]
+fn a_hub_cache_is_signed_with_the_bundle_beside_or_among_its_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let commit = "0123456789abcdef0123456789abcdef01234567";
+    let root = dir.path().join("models--org--tiny");
+    let snapshot = root.join("snapshots").join(commit);
+    for folder in [&root.join("refs"), &root.join("blobs"), &snapshot] {
+        std::fs::create_dir_all(folder).unwrap();
+    }
+    std::fs::write(root.join("refs/main"), commit).unwrap();
+    std::fs::write(root.join("blobs/one"), b"{}").unwrap();
+    std::os::unix::fs::symlink("../../blobs/one", snapshot.join("config.json")).unwrap();
+    attest(dir.path(), &["keygen", "k.key.pem", "--type", "p256"]);
+    let public = load_public(&dir.path().join("k.pub.pem")).unwrap();
+    let below = format!("models--org--tiny/snapshots/{commit}");
+    for (path, output) in [
+        ("models--org--tiny", "beside.sig".to_owned()),
+        ("models--org--tiny", format!("{below}/by-cache.sig")),
+        (&below, format!("{below}/by-snapshot.sig")),
+    ] {
+        let sign = ["sign", "weights", path, "--key", "k.key.pem", "-o", &output];
+        // Earlier bundles among the files are not part of the model.
+        let more = ["--ignore", "by-cache.sig", "--revision", commit];
+        let output_of = attest(dir.path(), &[&sign[..], &more].concat());
+        assert!(output_of.status.success(), "{output_of:?}");
+        let bytes = std::fs::read(dir.path().join(&output)).unwrap();
+        for at in [&root, &snapshot] {
+            let report = check_folder(Where::at(at), &bytes, Some(&public), &NoProgress);
+            assert!(report.verified, "{output}: {report:?}");
+            assert_eq!(report.files_verified, 1);
+            assert_eq!(report.statement.unwrap().name, "org/tiny");
+        }
+    }
+    let mut missing = vec!["sign", "weights", "models--org--tiny", "--key", "k.key.pem"];
+    missing.extend(["--revision", "missing"]);
+    let refused = attest(dir.path(), &missing);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("not in the cache"), "{refused:?}");
+}
