@@ -304,6 +304,52 @@ codes! {
         "It was changed after signing, or signed with another key.",
         "Ask the node's keeper for its public key, or rehash.";
 
+    // OpenSSF Model Signing bundles.
+    OmsMalformed = "oms-malformed", Error,
+        "An OMS bundle, its statement or one of its resources cannot be read.",
+        "What cannot be read in one way only cannot be believed.",
+        "Ask the signer for the original bundle.";
+    OmsUnsupported = "oms-unsupported", Error,
+        "An OMS bundle is of a kind that is not checked here.",
+        "Certificates, transparency logs, BLAKE2b and the format before v1.0 need other checks, and none was made.",
+        "Ask for a bundle signed with an ECDSA key, or check it with the signer's own tool.";
+    OmsKeyMismatch = "oms-key-mismatch", Error,
+        "An OMS bundle names another key than the one you gave.",
+        "The bundle's word never makes a key trusted, but it tells that somebody else may have signed.",
+        "Get the signer's public key by a channel other than the bundle.";
+    OmsRootMismatch = "oms-root-mismatch", Error,
+        "The subject of an OMS statement is not the digest of the resources it lists.",
+        "The statement contradicts itself, so whatever wrote it cannot be relied on.",
+        "Ask the signer for a new signature.";
+    OmsEmpty = "oms-empty", Error,
+        "An OMS statement lists no files.",
+        "It would verify for any empty folder; other tools accept it.",
+        "Ask the signer which files were meant.";
+    OmsNameEscapes = "oms-name-escapes", Error,
+        "A name in an OMS statement is absolute or leads out of the folder.",
+        "Following it would read, and report about, files that are not the model's. Nothing was opened.",
+        "Do not use this bundle.";
+    OmsNameAmbiguous = "oms-name-ambiguous", Error,
+        "A name in an OMS statement can be understood in two ways, or stands there twice.",
+        "Two readers could check two different files, for example with a colon in a shard's path.",
+        "Ask the signer to rename the file, or to sign by files and not by shards.";
+    OmsShardsIncomplete = "oms-shards-incomplete", Error,
+        "The shards that an OMS statement lists for a file leave out or repeat bytes.",
+        "Bytes that no shard covers could be anything.",
+        "Ask the signer for a new signature.";
+    OmsEmptyFile = "oms-empty-file", Error,
+        "An empty file lies in a folder that was signed by shards.",
+        "A file of no bytes has no shards, so the signature cannot say whether it belongs there.",
+        "Remove it, or ask the signer to sign by files.";
+    OmsPathIgnored = "oms-path-ignored", Note,
+        "The signer left out a path, and something lies there.",
+        "Its bytes are not covered by the signature.",
+        "Look at it before you rely on it.";
+    OmsRootWithoutNames = "oms-root-without-names", Note,
+        "The root digest in an OMS statement does not depend on the names of the files.",
+        "Folders with the same contents under other names share it, so it does not identify a model.",
+        "Compare models by the root of their manifest.";
+
     // Signature and trust.
     RecordMissing = "record-missing", Error,
         "The bundle has no record.intoto.jsonl.",

@@ -243,7 +243,7 @@ pub fn load_public(path: &Path) -> Result<PublicKey, KeyError> {
     PublicKey::from_pem(&read_key_file(path, false)?)
 }
 
-fn read_key_file(path: &Path, secret: bool) -> Result<Zeroizing<String>, KeyError> {
+pub(crate) fn read_key_file(path: &Path, secret: bool) -> Result<Zeroizing<String>, KeyError> {
     let read = |source| KeyError::Read {
         path: path.to_owned(),
         source,
@@ -276,6 +276,16 @@ fn read_key_file(path: &Path, secret: bool) -> Result<Zeroizing<String>, KeyErro
 /// beside it. Nothing is ever overwritten, and a secret whose public half could
 /// not be written does not stay behind.
 pub fn save_pair(key: &SigningKey, secret_path: &Path, public_path: &Path) -> Result<(), KeyError> {
+    let public = key.public().to_pem();
+    save_pem_pair(&key.to_pem(), &public, secret_path, public_path)
+}
+
+pub(crate) fn save_pem_pair(
+    secret: &str,
+    public: &str,
+    secret_path: &Path,
+    public_path: &Path,
+) -> Result<(), KeyError> {
     if public_path.symlink_metadata().is_ok() {
         return Err(WriteError::Exists(public_path.to_owned()).into());
     }
@@ -283,8 +293,7 @@ pub fn save_pair(key: &SigningKey, secret_path: &Path, public_path: &Path) -> Re
         private: true,
         ..Default::default()
     };
-    durable::write(secret_path, key.to_pem().as_bytes(), private)?;
-    let public = key.public().to_pem();
+    durable::write(secret_path, secret.as_bytes(), private)?;
     if let Err(e) = durable::write(public_path, public.as_bytes(), WriteOptions::default()) {
         // We made this file a moment ago; the first error is the one to report.
         let _ = fs::remove_file(secret_path);

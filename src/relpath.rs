@@ -76,6 +76,12 @@ impl RelPath {
         &self.0
     }
 
+    /// True when `path` is this one or lies below it.
+    pub fn holds(&self, path: &Self) -> bool {
+        let rest = path.0.strip_prefix(self.0.as_slice());
+        rest.is_some_and(|r| r.is_empty() || r.starts_with(b"/"))
+    }
+
     /// The native path, still relative.
     pub fn to_path(&self) -> PathBuf {
         use std::os::unix::ffi::OsStrExt;

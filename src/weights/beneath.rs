@@ -180,6 +180,7 @@ fn look_at(folder: BorrowedFd, name: &CString, path: RelPath) -> FileReport {
         sha256: None,
         blake3: None,
         git_blob: None,
+        pieces: None,
         blob: None,
         target: None,
         problem: None,

@@ -142,7 +142,8 @@ fn codes_in_words(findings: &[Finding]) -> String {
 
 /// Facts that no rehash writes down together.
 fn impossible(file: &FileReport, algorithm: Algorithm) -> Option<&'static str> {
-    let digest = file.sha256.is_some() || file.blake3.is_some() || file.git_blob.is_some();
+    let whole = file.sha256.is_some() || file.blake3.is_some();
+    let digest = whole || file.git_blob.is_some() || file.pieces.is_some();
     if digest && file.kind != Kind::File {
         return Some("a digest of something that is not a file");
     }

@@ -348,6 +348,15 @@ fn listed_file(file: &FileReport, expected: &Entry, algorithm: Algorithm) -> Ver
             return no_digest("no git blob id was computed").values(pinned, "not read");
         }
     }
+    if let Some(want) = &expected.pieces {
+        let Some(found) = &file.pieces else {
+            return no_digest("no shards were hashed").values(pinned, "not read");
+        };
+        if let Some((reason, want, found)) = want.difference(found) {
+            return Verdict::mismatch(Code::DigestMismatch, reason).values(Some(want), found);
+        }
+        compared.push(Compared::Shards);
+    }
     if compared.is_empty() {
         return no_digest(match algorithm {
             Algorithm::Blake3 => "the manifest has no BLAKE3 digest to compare with",

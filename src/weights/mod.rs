@@ -29,6 +29,7 @@ mod inventory;
 mod judge;
 mod layout;
 mod manifest;
+mod pieces;
 mod pointer_tree;
 mod rehash;
 pub mod remote;
@@ -51,6 +52,7 @@ pub use manifest::{
     Binding, Entry, ListFormat, Listing, MANIFEST_FORMAT, Manifest, ManifestError, ManifestFile,
     PinError, Source,
 };
+pub use pieces::{PieceDigests, PieceFile, PieceHash, scan_pieces};
 pub use pointer_tree::pointer_tree;
 pub use rehash::{
     At, NoProgress, Progress, ReplicaScan, Request, Unreachable, What, rehash, rehash_each,

@@ -14,9 +14,10 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use super::claims;
-use super::hashing::{Batch, GitBlob, Hashed, Job, Pace, Reading, hash_batches, lock};
+use super::hashing::{Batch, Cut, GitBlob, Hashed, Job, Pace, Reading, hash_batches, lock};
 use super::layout::{Layout, LocateError, Place, Wanted};
 use super::manifest::{Listing, covers};
+use super::pieces::PieceDigests;
 use super::report::{FileReport, FileStat, Kind, Problem, ProblemKind, RootIdentity};
 use super::since::{self, Since};
 use super::structure::{self, Structure};
@@ -227,7 +228,7 @@ pub fn rehash_each<R: Send>(
         .zip(&openers)
         .map(|((_, replica), open)| Batch {
             open,
-            algorithm: replica.algorithm,
+            algorithm: Some(replica.algorithm),
             progress: replica.progress,
             files: replica.jobs(),
         });
@@ -244,6 +245,7 @@ pub fn rehash_each<R: Send>(
 /// A replica that was listed.
 struct Listed<'a> {
     place: Place,
+    manifest: Option<&'a Listing>,
     what: What,
     algorithm: Algorithm,
     progress: &'a dyn Progress,
@@ -273,6 +275,7 @@ impl<'a> Listed<'a> {
         }
         Ok(Self {
             place,
+            manifest,
             what,
             algorithm: request.algorithm,
             progress: request.progress,
@@ -298,8 +301,20 @@ impl<'a> Listed<'a> {
             path: file.path.clone(),
             listed,
             git_blob: self.git_blob(file),
+            cut: self.cut(&file.path, listed).map(|p| Cut {
+                hash: p.hash,
+                length: Some(p.length),
+            }),
         };
         self.to_hash(&mut lock(&self.files)).map(job).collect()
+    }
+
+    /// How the manifest lists a file in pieces. Only where the length is right is it
+    /// known how many there are.
+    fn cut(&self, path: &RelPath, listed: FileStat) -> Option<&'a PieceDigests> {
+        let entry = self.manifest?.get(path)?;
+        let entry = (entry.size == Some(listed.size)).then_some(entry)?;
+        entry.pieces.as_ref()
     }
 
     /// Whether the git blob id has to be worked out. Large files are known to git by
@@ -315,10 +330,14 @@ impl<'a> Listed<'a> {
     /// Puts what hashing found where it belongs, and looks at the structure.
     fn finish(&self, hashed: Hashed) -> ReplicaScan {
         let mut files = std::mem::take(&mut *lock(&self.files));
-        for ((file, _), outcome) in self.to_hash(&mut files).zip(hashed.outcomes) {
+        for ((file, listed), outcome) in self.to_hash(&mut files).zip(hashed.outcomes) {
             match outcome {
                 Ok(d) => {
-                    (file.sha256, file.blake3, file.git_blob) = (d.sha256, d.blake3, d.git_blob)
+                    (file.sha256, file.blake3, file.git_blob) = (d.sha256, d.blake3, d.git_blob);
+                    let cut = self.cut(&file.path, listed);
+                    file.pieces = cut
+                        .zip(d.pieces)
+                        .map(|(c, p)| PieceDigests::new(c.hash, c.length, &p));
                 }
                 Err(problem) => file.problem = Some(problem),
             }

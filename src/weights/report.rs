@@ -14,6 +14,7 @@ use super::hashing::Reading;
 use super::judge::{self, Facts, observed_root};
 use super::layout::Layout;
 use super::manifest::Listing;
+use super::pieces::PieceDigests;
 use super::rehash::ReplicaScan;
 use super::structure::Structure;
 use super::values::{Algorithm, Blake3Digest, GitId, Mode, Wide};
@@ -119,6 +120,9 @@ pub struct FileReport {
     /// Git blob id of the bytes read, where something had to be compared with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub git_blob: Option<GitId>,
+    /// Digests of its pieces, where the manifest lists it in shards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pieces: Option<PieceDigests>,
     /// In a hub cache, the blob that the snapshot's link leads to; kind, stat and
     /// digests are the blob's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -152,6 +156,8 @@ pub enum Compared {
     GitBlob,
     /// The git blob id of the git-lfs pointer to its content.
     GitPointer,
+    /// The digests of its shards.
+    Shards,
 }
 
 impl fmt::Display for Compared {
@@ -161,6 +167,7 @@ impl fmt::Display for Compared {
             Self::Blake3 => "BLAKE3",
             Self::GitBlob => "git blob id",
             Self::GitPointer => "git-lfs pointer's blob id",
+            Self::Shards => "shards",
         })
     }
 }

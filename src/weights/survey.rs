@@ -84,6 +84,9 @@ pub struct ManifestSummary {
     /// The revision that the files are said to belong to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
+    /// Fingerprint of the key that the manifest's signature was confirmed with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signer: Option<String>,
     /// What the manifest says of the link to that revision. The check
     /// `revision-bound` says whether it was shown here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -99,6 +102,7 @@ impl ManifestSummary {
             root: manifest.root(),
             ignore: manifest.ignore().iter().cloned().collect(),
             revision: manifest.revision().map(str::to_owned),
+            signer: None,
             binding: manifest.source().map(|s| s.binding),
         }
     }
@@ -500,6 +504,49 @@ impl Survey {
             };
         }
         self.conclude_again()
+    }
+
+    /// Adds what became of the signature on a manifest of a signed format: checked
+    /// with the key of the signer named, or, without one, not checked.
+    pub fn with_signature(mut self, signer: Option<String>) -> Self {
+        let outcome = match signer {
+            Some(_) => Outcome::Passed,
+            None => Outcome::NotPerformed {
+                reason: "signature not checked: no public key was given".to_owned(),
+            },
+        };
+        self.checks.insert(
+            1,
+            Check {
+                name: "manifest-signature".to_owned(),
+                required: signer.is_some(),
+                outcome,
+            },
+        );
+        for manifest in self.manifests.iter_mut().filter(|m| m.role == "target") {
+            manifest.signer.clone_from(&signer);
+        }
+        self.conclude_again()
+    }
+
+    /// The answer to a manifest that cannot be relied on: nothing was read.
+    pub fn refused(format: ListFormat, findings: Vec<Finding>) -> Self {
+        let absent = Listing::absent();
+        let manifests = [("target", &absent)];
+        let mut survey = conclude(&manifests, Vec::new(), None, Basis::Rehash);
+        survey.findings.splice(0..0, findings);
+        for manifest in &mut survey.manifests {
+            manifest.format = format;
+        }
+        for check in &mut survey.checks {
+            check.outcome = match check.name.as_str() {
+                "manifest-given" => Outcome::Failed,
+                _ => Outcome::NotPerformed {
+                    reason: "the manifest was refused".to_owned(),
+                },
+            };
+        }
+        survey.conclude_again()
     }
 
     fn conclude_again(mut self) -> Self {

@@ -96,7 +96,7 @@ pub fn make(secret: &Path, public: &Path) -> anyhow::Result<SigningKey> {
 }
 
 /// A secret that git tracks is everybody's secret.
-fn refuse_tracked(secret: &Path) -> anyhow::Result<()> {
+pub fn refuse_tracked(secret: &Path) -> anyhow::Result<()> {
     let folder = secret
         .parent()
         .filter(|p| !p.as_os_str().is_empty())

@@ -12,6 +12,7 @@ mod keys;
 mod pin;
 mod plan;
 mod run;
+mod sign;
 mod verdict;
 
 use std::io::{self, Write};
@@ -40,6 +41,7 @@ enum Command {
     Plan(plan::Args),
     Run(run::Args),
     Close(close::Args),
+    Sign(sign::Args),
     Engine(engine::Args),
 }
 
@@ -51,6 +53,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Plan(args) => plan::run(args),
         Command::Run(args) => run::run(args),
         Command::Close(args) => close::run(args),
+        Command::Sign(args) => sign::run(args),
         Command::Engine(args) => engine::run(args),
     }
 }

@@ -98,6 +98,9 @@ fn head(manifest: &ManifestSummary, survey: &Survey, about: &About) -> String {
         let paths: Vec<_> = manifest.ignore.iter().map(RelPath::to_string).collect();
         out.push_str(&format!("ignored   {}\n", plain(&paths.join(", "))));
     }
+    if let Some(signed) = signature_line(manifest, survey) {
+        out.push_str(&signed);
+    }
     if let Some(revision) = manifest
         .revision
         .as_ref()
@@ -115,6 +118,20 @@ fn head(manifest: &ManifestSummary, survey: &Survey, about: &About) -> String {
         out.push_str(&format!("revision  {}: {}\n", plain(revision), plain(&how)));
     }
     out
+}
+
+/// Who signed the manifest, for formats that are signed.
+fn signature_line(manifest: &ManifestSummary, survey: &Survey) -> Option<String> {
+    if manifest.role != "target" {
+        return None;
+    }
+    let mut checks = survey.checks.iter();
+    checks.find(|c| c.name == "manifest-signature")?;
+    Some(match &manifest.signer {
+        Some(signer) => format!("signer    {}\n", plain(signer)),
+        None => "signer    NOT ESTABLISHED: the signature was not checked (give the signer's public key, from a source you trust, with --key)\n"
+            .to_owned(),
+    })
 }
 
 fn replica_line(replica: &SurveyedReplica, width: usize, survey: &Survey, paint: &Paint) -> String {

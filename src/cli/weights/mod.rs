@@ -6,19 +6,21 @@
 
 mod agent;
 mod human;
+mod oms;
 mod options;
 mod progress;
 mod remote;
 mod resolve;
 mod saved;
 
+use std::collections::BTreeMap;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
 use anyhow::bail;
 use clap::ValueEnum;
 use runseal::relpath::RelPath;
-use runseal::weights::{Algorithm, ListFormat, Pace, Verdict};
+use runseal::weights::{Algorithm, ListFormat, Pace, Role, Survey, Verdict};
 
 use super::output::{Paint, print, print_json};
 use super::{Answer, Format};
@@ -39,8 +41,8 @@ pub struct Args {
     /// One replica, instead of an inventory
     #[arg(conflicts_with = "inventory")]
     path: Option<PathBuf>,
-    /// The manifest, or a checkout with git-lfs pointers; by default the one that
-    /// the inventory names
+    /// The manifest, an OMS bundle, or a checkout with git-lfs pointers; by default the
+    /// one that the inventory names
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
     /// Read the manifest in this format; needed for plain b3sum lists, which look
@@ -68,6 +70,8 @@ pub struct Args {
     /// Which digests to compute; the manifest's root commits to SHA-256
     #[arg(long, value_enum, default_value = "sha256")]
     algorithm: AlgorithmArg,
+    #[command(flatten)]
+    oms: oms::OmsArgs,
     /// Hash on so many threads, instead of all cores
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: Option<u16>,
@@ -97,6 +101,8 @@ enum ManifestFormat {
     Hashdeep,
     /// JSON of a hub's tree listing
     HfTree,
+    /// OpenSSF Model Signing bundle
+    Oms,
 }
 
 impl From<ManifestFormat> for ListFormat {
@@ -108,6 +114,7 @@ impl From<ManifestFormat> for ListFormat {
             ManifestFormat::B3sum => Self::B3sum,
             ManifestFormat::Hashdeep => Self::Hashdeep,
             ManifestFormat::HfTree => Self::HfTree,
+            ManifestFormat::Oms => Self::Oms,
         }
     }
 }
@@ -133,7 +140,21 @@ pub fn run(args: Args) -> anyhow::Result<Answer> {
     if args.remote.agent {
         return agent::run(args.remote.agent_key()?);
     }
-    let resolved = resolve::resolve(&args)?;
+    if let (Some(path), Some(bundle)) = (&args.path, &args.oms.oms) {
+        return oms::run(path, bundle, &args);
+    }
+    let resolved = match resolve::resolve(&args)? {
+        Ok(resolved) => resolved,
+        Err(refused) => {
+            let manifest_paths = BTreeMap::from([(Role::Target, refused.path)]);
+            let about = human::About {
+                manifest_paths: &manifest_paths,
+                manifests: &BTreeMap::new(),
+                algorithm: Algorithm::Sha256,
+            };
+            return report(&refused.survey, &about, args.format);
+        }
+    };
     let algorithm = Algorithm::from(args.algorithm);
     let manifests = &resolved.replicas.manifests;
     let mut entries = manifests.values().flat_map(|m| m.entries());
@@ -152,20 +173,28 @@ pub fn run(args: Args) -> anyhow::Result<Answer> {
     } else {
         saved::survey(&args.remote, &resolved.replicas, asserted)?
     };
+    let survey = match &resolved.signed {
+        Some(signed) => survey.with_signature(signed.signer.clone()),
+        None => survey,
+    };
     let survey = match &resolved.binding {
         AskedBinding::NotAsked => survey,
         AskedBinding::Unreadable(why) => survey.with_unbound(why.clone()),
         AskedBinding::Read(bound) => survey.with_bound(bound),
     };
-    match args.format {
-        Format::Json => print_json(&survey)?,
+    let about = human::About {
+        manifest_paths: &resolved.manifest_paths,
+        manifests,
+        algorithm,
+    };
+    report(&survey, &about, args.format)
+}
+
+fn report(survey: &Survey, about: &human::About, format: Format) -> anyhow::Result<Answer> {
+    match format {
+        Format::Json => print_json(survey)?,
         Format::Human => {
-            let about = human::About {
-                manifest_paths: &resolved.manifest_paths,
-                manifests,
-                algorithm,
-            };
-            print(&human::text(&survey, &about, &Paint::for_stdout()))?;
+            print(&human::text(survey, about, &Paint::for_stdout()))?;
         }
     }
     Ok(match survey.verdict {

@@ -9,11 +9,11 @@ use anyhow::{Context, bail};
 use runseal::relpath::escape;
 use runseal::weights::git::{Bound, ObjectDir, Revision};
 use runseal::weights::{
-    Binding, GitId, Inventory, ListFormat, Listing, Replica, Role, Source, pointer_tree,
+    Binding, GitId, Inventory, ListFormat, Listing, Replica, Role, Source, Survey, pointer_tree,
 };
 
 use super::remote::Replicas;
-use super::{Args, ManifestFormat};
+use super::{Args, ManifestFormat, oms};
 use crate::cli::read_input;
 
 const MAX_MANIFEST: u64 = 1 << 28;
@@ -27,6 +27,16 @@ pub struct Resolved {
     pub manifest_paths: BTreeMap<Role, PathBuf>,
     /// What is known of the revision.
     pub binding: AskedBinding,
+    /// Who signed the target's manifest, where its format is a signed one.
+    pub signed: Option<oms::Signed>,
+}
+
+/// A manifest that cannot be relied on, and the answer to it.
+pub struct Refused {
+    /// Where it was read from.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub survey: Survey,
 }
 
 /// What is known of the link to a revision before any replica was looked at.
@@ -40,7 +50,7 @@ pub enum AskedBinding {
 }
 
 /// Reads inventory, manifests and git objects.
-pub fn resolve(args: &Args) -> anyhow::Result<Resolved> {
+pub fn resolve(args: &Args) -> anyhow::Result<Result<Resolved, Refused>> {
     let judging = !args.remote.reports.is_empty();
     let target = |path: &PathBuf| BTreeMap::from([(Role::Target, path.clone())]);
     let (mut replicas, manifest_paths) = match (&args.path, &args.manifest) {
@@ -54,10 +64,34 @@ pub fn resolve(args: &Args) -> anyhow::Result<Resolved> {
         _ => from_inventory(args)?,
     };
     replicas.revision.clone_from(&args.revision);
+    let mut signed = None;
     for (role, path) in &manifest_paths {
-        let told = args.manifest_format.filter(|_| *role == Role::Target);
-        let listing = read_manifest(path, told).with_context(|| path.display().to_string())?;
+        let (told, key) = match role {
+            Role::Target => (args.manifest_format, args.oms.key.as_deref()),
+            _ => (None, None),
+        };
+        let read = read_manifest(path, told, key).with_context(|| path.display().to_string())?;
+        let (listing, by) = match read {
+            Ok(read) => read,
+            Err(survey) => {
+                let path = path.clone();
+                return Ok(Err(Refused { path, survey }));
+            }
+        };
+        if *role == Role::Target {
+            signed = by;
+        } else if by.is_some() {
+            bail!(
+                "{}: an OMS bundle can be the target's manifest, not the {role}'s (hint: `attest pin weights` writes one for it)",
+                path.display()
+            );
+        }
         replicas.manifests.insert(*role, listing);
+    }
+    if args.oms.key.is_some() && signed.is_none() {
+        bail!(
+            "--key is for OMS bundles, and the manifest is none (hint: --manifest BUNDLE or --oms BUNDLE)"
+        );
     }
     let listing = replicas.manifests.remove(&Role::Target);
     let listing = with_arguments(listing.unwrap_or_else(Listing::absent), args)?;
@@ -67,11 +101,12 @@ pub fn resolve(args: &Args) -> anyhow::Result<Resolved> {
         _ => listing,
     };
     replicas.manifests.insert(Role::Target, listing);
-    Ok(Resolved {
+    Ok(Ok(Resolved {
         replicas,
         manifest_paths,
         binding,
-    })
+        signed,
+    }))
 }
 
 /// --revision and --ignore are about the target.
@@ -100,11 +135,22 @@ fn one_replica(name: String, only: Option<PathBuf>) -> Replicas {
     }
 }
 
-fn read_manifest(path: &Path, told: Option<ManifestFormat>) -> anyhow::Result<Listing> {
+/// A listing, and who signed it where the format is a signed one; or the answer to
+/// one that cannot be relied on.
+pub type ReadManifest = Result<(Listing, Option<oms::Signed>), Survey>;
+
+fn read_manifest(
+    path: &Path,
+    told: Option<ManifestFormat>,
+    key: Option<&Path>,
+) -> anyhow::Result<ReadManifest> {
     if path.is_dir() {
-        return Ok(pointer_tree(path)?);
+        return Ok(Ok((pointer_tree(path)?, None)));
     }
     let bytes = read_input(path, "the manifest", MAX_MANIFEST)?;
+    if oms::is_manifest(&bytes, told) {
+        return oms::read_manifest(&bytes, key);
+    }
     // The only pair of formats that the bytes do not tell apart.
     let name = path.file_name().map(|n| n.to_string_lossy().to_lowercase());
     let blake3 =
@@ -112,9 +158,9 @@ fn read_manifest(path: &Path, told: Option<ManifestFormat>) -> anyhow::Result<Li
     let told = told.map(ListFormat::from);
     let listing = Listing::read(&bytes, told)?;
     if blake3 && told.is_none() && listing.format() == ListFormat::Sha256sum {
-        return Ok(Listing::read(&bytes, Some(ListFormat::B3sum))?);
+        return Ok(Ok((Listing::read(&bytes, Some(ListFormat::B3sum))?, None)));
     }
-    Ok(listing)
+    Ok(Ok((listing, None)))
 }
 
 fn bind(args: &Args, manifest: &Listing) -> anyhow::Result<AskedBinding> {
@@ -174,7 +220,7 @@ fn from_inventory(args: &Args) -> anyhow::Result<(Replicas, BTreeMap<Role, PathB
 }
 
 /// A folder's own name stands for a replica that no inventory names.
-fn name_of(path: &Path) -> String {
+pub fn name_of(path: &Path) -> String {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     match absolute.file_name() {
         Some(name) => escape(name.as_bytes()),

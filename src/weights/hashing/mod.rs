@@ -33,6 +33,7 @@ pub use reading::Reading;
 pub(super) use steady::differences;
 
 use super::git::pointer_blob_id;
+use super::pieces::PieceHash;
 use super::rehash::Progress;
 use super::report::{FileStat, Problem};
 use super::values::{Algorithm, Blake3Digest, GitId};
@@ -43,18 +44,21 @@ use queue::Queue;
 use worker::Pool;
 
 /// The digests of a file, those that were asked for.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Digests {
     pub(super) sha256: Option<Sha256Digest>,
     pub(super) blake3: Option<Blake3Digest>,
     pub(super) git_blob: Option<GitId>,
+    /// Of the pieces, or of the whole, as [`Cut`] says.
+    pub(super) pieces: Option<Vec<[u8; 32]>>,
 }
 
 /// Files to hash that belong together: a replica's.
 pub(super) struct Batch<'a> {
     /// Opens one of them.
     pub(super) open: &'a (dyn Fn(&RelPath) -> io::Result<File> + Sync),
-    pub(super) algorithm: Algorithm,
+    /// Whole digests; none where only pieces are wanted.
+    pub(super) algorithm: Option<Algorithm>,
     pub(super) progress: &'a dyn Progress,
     pub(super) files: Vec<Job>,
 }
@@ -65,6 +69,15 @@ pub(super) struct Job {
     /// As it was when it was listed.
     pub(super) listed: FileStat,
     pub(super) git_blob: GitBlob,
+    /// How it is hashed in pieces beside that.
+    pub(super) cut: Option<Cut>,
+}
+
+/// A file in pieces of so many bytes; without a length, in one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Cut {
+    pub(super) hash: PieceHash,
+    pub(super) length: Option<u64>,
 }
 
 /// Whether a file's git blob id is worked out too, in a second reading: such files
@@ -151,15 +164,16 @@ struct Task {
 }
 
 impl Task {
-    /// Whether the file has to be read once more, after a reading gave `digests`.
+    /// Whether the file has to be read once more, after the first reading gave
+    /// `digests`.
     fn needs_git_blob(&self, digests: &Digests) -> bool {
         let size = self.job.listed.size;
         match self.job.git_blob {
             GitBlob::NotNeeded => false,
-            GitBlob::Needed => self.first.is_none(),
+            GitBlob::Needed => true,
             GitBlob::UnlessPointer(id) => {
                 let pointer = digests.sha256.map(|sha256| pointer_blob_id(sha256, size));
-                self.first.is_none() && pointer != Some(id)
+                pointer != Some(id)
             }
         }
     }
@@ -168,7 +182,7 @@ impl Task {
 /// A batch whose files are being hashed.
 struct Running<'a> {
     open: &'a (dyn Fn(&RelPath) -> io::Result<File> + Sync),
-    algorithm: Algorithm,
+    algorithm: Option<Algorithm>,
     progress: &'a dyn Progress,
     /// Files not done yet.
     left: AtomicUsize,

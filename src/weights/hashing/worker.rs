@@ -10,8 +10,9 @@ use super::steady::SteadyFile;
 use super::{Digests, Hashed, PageCache, Running, Task};
 use crate::digest::Sha256Digest;
 use crate::weights::git::BlobHasher;
+use crate::weights::pieces::Pieces;
 use crate::weights::report::Problem;
-use crate::weights::values::Blake3Digest;
+use crate::weights::values::{Algorithm, Blake3Digest};
 
 /// Bytes of one read. Two of them fit a core's second-level cache, and a larger
 /// one is not faster.
@@ -36,6 +37,7 @@ pub(super) struct Lane {
     file: SteadyFile,
     sha256: Option<Sha256>,
     blake3: Option<Box<blake3::Hasher>>,
+    pieces: Option<Pieces>,
     /// In the second reading alone.
     git_blob: Option<BlobHasher>,
 }
@@ -80,7 +82,10 @@ impl Pool<'_> {
     /// within one file already.
     fn pairs_pay(&self) -> bool {
         sha256::interleaving() != Interleaving::None
-            && self.batches.iter().any(|b| b.algorithm.sha256())
+            && self
+                .batches
+                .iter()
+                .any(|b| b.algorithm.is_some_and(Algorithm::sha256))
     }
 
     /// Until both slots are empty and no file is left to fill them with.
@@ -140,10 +145,13 @@ impl Pool<'_> {
         match SteadyFile::new((batch.open)(path), listed, self.depth) {
             Ok(file) => {
                 let first = task.first.is_none();
+                let whole = |has: fn(Algorithm) -> bool| first && batch.algorithm.is_some_and(has);
+                let cut = task.job.cut.filter(|_| first);
                 Some(Lane {
                     file,
-                    sha256: (first && batch.algorithm.sha256()).then(Sha256::new),
-                    blake3: (first && batch.algorithm.blake3()).then(Box::default),
+                    sha256: whole(Algorithm::sha256).then(Sha256::new),
+                    blake3: whole(Algorithm::blake3).then(Box::default),
+                    pieces: cut.map(|c| Pieces::new(c.hash, c.length)),
                     git_blob: (!first).then(|| BlobHasher::new(listed.size)),
                     task,
                 })
@@ -165,16 +173,18 @@ impl Pool<'_> {
             file,
             sha256,
             blake3,
+            pieces,
             git_blob,
         } = lane;
         let way = file.page_cache();
         let held_still = file.finish();
-        let digests = task.first.unwrap_or_else(|| Digests {
+        let digests = task.first.take().unwrap_or_else(|| Digests {
             sha256: sha256.map(|h| Sha256Digest(h.finalize())),
             blake3: blake3.map(|h| Blake3Digest(h.finalize().into())),
             git_blob: None,
+            pieces: pieces.map(Pieces::finish),
         });
-        if held_still.is_ok() && task.needs_git_blob(&digests) {
+        if held_still.is_ok() && git_blob.is_none() && task.needs_git_blob(&digests) {
             task.first = Some(digests);
             slot.lane = self.open(task);
             return;
@@ -243,6 +253,9 @@ impl Pool<'_> {
         let bytes = &slot.buffer[slot.start..slot.start + n];
         if let Some(h) = &mut lane.blake3 {
             h.update(bytes);
+        }
+        if let Some(p) = &mut lane.pieces {
+            p.update(bytes);
         }
         slot.start += n;
         match &mut lane.git_blob {

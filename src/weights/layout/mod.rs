@@ -147,7 +147,8 @@ pub enum LocateError {
 }
 
 impl LocateError {
-    pub(super) fn code(&self) -> Code {
+    /// What this is called where it is a finding.
+    pub fn code(&self) -> Code {
         match self {
             Self::Io(_) => Code::ReplicaUnreachable,
             _ => Code::SnapshotNotFound,

@@ -16,6 +16,7 @@ use super::{ManifestError, Source};
 use crate::digest::{Sha256Digest, tree_root};
 use crate::json::MAX_INTEGER;
 use crate::relpath::RelPath;
+use crate::weights::pieces::PieceDigests;
 use crate::weights::values::{Algorithm, Blake3Digest, GitId, Mode};
 
 /// The file formats that a [`Listing`] can come from.
@@ -39,6 +40,8 @@ pub enum ListFormat {
     HfTree,
     /// A checkout that holds git-lfs pointers.
     GitLfs,
+    /// An OpenSSF Model Signing bundle; read by [`crate::oms`].
+    Oms,
 }
 
 impl ListFormat {
@@ -53,6 +56,7 @@ impl ListFormat {
             Self::Hashdeep => "hashdeep",
             Self::HfTree => "hub tree listing",
             Self::GitLfs => "git-lfs pointers",
+            Self::Oms => "OpenSSF Model Signing bundle",
         }
     }
 }
@@ -78,6 +82,9 @@ pub struct Entry {
     /// Permission bits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
+    /// Digests of its pieces, where it is listed in shards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pieces: Option<PieceDigests>,
 }
 
 impl Entry {
@@ -90,6 +97,7 @@ impl Entry {
             blake3: None,
             git_blob: None,
             mode: None,
+            pieces: None,
         }
     }
 
@@ -99,6 +107,7 @@ impl Entry {
         sha256
             .or_else(|| self.blake3.map(|d| format!("blake3:{d}")))
             .or_else(|| self.git_blob.map(|d| format!("git-blob:{d}")))
+            .or_else(|| self.pieces.as_ref().map(PieceDigests::to_string))
     }
 
     /// Adds what another line says of the same file. None when the two contradict
@@ -146,7 +155,8 @@ impl Listing {
         let mut files: BTreeMap<RelPath, Entry> = BTreeMap::new();
         for entry in entries {
             let path = entry.path.clone();
-            if entry.sha256.is_none() && entry.blake3.is_none() && entry.git_blob.is_none() {
+            let whole = entry.sha256.is_some() || entry.blake3.is_some();
+            if !whole && entry.git_blob.is_none() && entry.pieces.is_none() {
                 return Err(ManifestError::NoDigest(path));
             }
             let entry = match files.remove(&path) {

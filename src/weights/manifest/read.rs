@@ -29,6 +29,9 @@ impl Listing {
             ListFormat::GitLfs => Err(ManifestError::Unknown(
                 "git-lfs pointers are read from a folder, not from a file".to_owned(),
             )),
+            ListFormat::Oms => Err(ManifestError::Unknown(
+                "OMS bundles are read by `verify weights` only".to_owned(),
+            )),
             ListFormat::Absent => Err(ManifestError::Empty),
         }
     }
