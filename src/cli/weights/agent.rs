@@ -1,7 +1,8 @@
 //! `verify weights --agent`: the node's side of a rehash, for a caller at the
 //! other end of stdin and stdout.
 
-use std::io::{self, IsTerminal};
+use std::fs::File;
+use std::io::{self, IsTerminal, Read};
 use std::path::Path;
 
 use anyhow::{Context, bail};
@@ -10,6 +11,7 @@ use runseal::keys::load_secret;
 use runseal::weights::boot_id;
 use runseal::weights::remote::protocol::{Hello, PROTOCOL};
 use runseal::weights::remote::serve;
+use sha2::{Digest, Sha256};
 
 use crate::cli::{Answer, now};
 
@@ -38,10 +40,17 @@ pub fn run(key: Option<&Path>) -> anyhow::Result<Answer> {
 /// Digest of the file this process was started from. Through /proc, so that it is
 /// the file that runs even when another one took its name meanwhile.
 pub fn own_digest() -> anyhow::Result<Sha256Digest> {
-    let path = Path::new("/proc/self/exe");
-    let bytes = match std::fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(_) => std::fs::read(std::env::current_exe()?)?,
+    let mut file = match File::open("/proc/self/exe") {
+        Ok(file) => file,
+        Err(_) => File::open(std::env::current_exe()?)?,
     };
-    Ok(Sha256Digest::of(&bytes))
+    // In pieces: a program with its symbols is larger than all else in memory.
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(Sha256Digest(hasher.finalize().into())),
+            n => hasher.update(&buffer[..n]),
+        }
+    }
 }

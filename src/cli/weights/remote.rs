@@ -108,7 +108,6 @@ pub fn survey(
         pace,
         since: &since,
         keys: &keys,
-        own_sha256: own_digest()?,
         boot_id: &boot_id,
         save: options.save_reports.as_deref(),
     };
@@ -163,7 +162,6 @@ struct Look<'a> {
     pace: Pace,
     since: &'a Earlier,
     keys: &'a [NodeKey],
-    own_sha256: runseal::digest::Sha256Digest,
     boot_id: &'a str,
     save: Option<&'a Path>,
 }
@@ -273,7 +271,7 @@ impl Look<'_> {
             replica,
             reach: self.reach,
             version: env!("CARGO_PKG_VERSION"),
-            own_sha256: self.own_sha256,
+            own_sha256: own_digest()?,
             push: self.push.filter(|_| replica.transport != Transport::Local),
             silence: self.silence,
         };
