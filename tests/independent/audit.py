@@ -38,7 +38,7 @@ EVENTS = {k: v.split() for k, v in {
     "connected": "req reused", "send": "req", "read": "req read bytes", "headers": "req read status event_stream",
     "delta": "req read ev kind len digest", "usage": "req read prompt completion reasoning cached",
     "finish": "req read reason", "done": "req read", "error": "req read len digest", "odd": "req read what",
-    "end": "req cause", "end_of_log": ""}.items()}
+    "end": "req cause", "client_lag": "state n every p50 p99 max", "end_of_log": ""}.items()}
 
 
 class Broken(Exception):

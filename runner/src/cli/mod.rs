@@ -11,6 +11,7 @@ mod keygen;
 mod keys;
 mod plan;
 mod run;
+mod self_test;
 mod verdict;
 
 use std::io::{self, Write};
@@ -39,6 +40,7 @@ enum Command {
     Run(run::Args),
     Close(close::Args),
     Engine(engine::Args),
+    SelfTest(self_test::Args),
 }
 
 fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
@@ -49,6 +51,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Run(args) => run::run(args),
         Command::Close(args) => close::run(args),
         Command::Engine(args) => engine::run(args),
+        Command::SelfTest(args) => self_test::run(args),
     }
 }
 
