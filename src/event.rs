@@ -205,8 +205,8 @@ pub enum Event {
         pid: u32,
         /// Start time in clock ticks since boot, which with the pid names a process.
         start_ticks: u64,
-        /// Port it listens on; absent until it said so.
-        port: u16,
+        /// Address and port that it listens on, such as `127.0.0.1:8000`.
+        listen: String,
     },
     /// A serving process was looked at and was still the one started.
     RankAlive {
@@ -273,6 +273,9 @@ pub enum Event {
         req: u32,
         /// It was kept alive from an earlier request.
         reused: bool,
+        /// Address and port of the other end, as the system says, such as
+        /// `127.0.0.1:8000` or `[::1]:8000`.
+        peer: String,
     },
     /// The first byte of the request is about to be written.
     Send {

@@ -6,6 +6,7 @@ use runseal::event::EndCause;
 use runseal::grading::{Declared, THINK_TAGS};
 use runseal::metrics::Metric;
 use runseal::metrics::serving::serving;
+use runseal::plan::LoadPlan;
 use runseal::scorer::Grade;
 use runseal::trace::{Trace, Usage};
 
@@ -55,7 +56,15 @@ fn figures(lives: &[Trace], flags: &[&str], grade: Grade) -> Vec<Metric> {
             flags: flags.iter().map(|f| (*f).to_owned()).collect(),
         })
         .collect();
-    serving(&declared, &grades)
+    let load = LoadPlan {
+        mode: "closed".into(),
+        concurrency: 1,
+        repetitions: 1,
+        spread: "round-robin".into(),
+        stages: Vec::new(),
+        retry: None,
+    };
+    serving(&load, &declared, &lives.iter().collect::<Vec<_>>(), &grades)
 }
 
 fn of(lives: &[Trace]) -> Vec<Metric> {

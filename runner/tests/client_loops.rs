@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use runseal::event::{Event, State};
 use runseal::response::Response;
+use runseal::schedule::Arrivals;
 use runseal::trace::{Trace, Transport};
 use runseal_runner::client::lag::LagProbe;
-use runseal_runner::client::schedule::Arrivals;
 use runseal_runner::client::source::Retrying;
 use runseal_runner::client::{
     AttemptSpec, Cancel, Stage, run_closed_loop_from, run_open_loop_with, run_rate_sweep_with,

@@ -173,7 +173,7 @@ async fn connect(
         return Err(EndCause::Cancelled);
     }
     if let Some(conn) = client.take_idle(addr) {
-        log.push(recorder.now(), &Event::Connected { req, reused: true });
+        log.push(recorder.now(), &connected(req, true, &conn));
         return Ok(conn);
     }
     log.push(recorder.now(), &Event::ConnectStart { req });
@@ -189,11 +189,18 @@ async fn connect(
     };
     match conn {
         Ok(Ok(conn)) => {
-            let connected = Event::Connected { req, reused: false };
-            log.push(recorder.now(), &connected);
+            log.push(recorder.now(), &connected(req, false, &conn));
             Ok(conn)
         }
         Ok(Err(_)) | Err(_) => Err(EndCause::ConnectError),
+    }
+}
+
+fn connected(req: u32, reused: bool, conn: &Conn) -> Event {
+    Event::Connected {
+        req,
+        reused,
+        peer: conn.peer().to_string(),
     }
 }
 

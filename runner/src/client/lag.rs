@@ -5,7 +5,10 @@
 //! long parse, a neighbour that takes the processor) delays the stamp of a socket
 //! read just as much. The thread does not wait for the task: while the runtime
 //! stands still, probes pile up and each counts, so a stall of a second is not
-//! one sample among thousands of good ones.
+//! one sample among thousands of good ones. For the same reason samples are due
+//! by a schedule: when the whole process stood still, the thread included, the
+//! samples that it missed are made up for and count from when they were due.
+//! A delay of the thread under [`EVERY`] is the timer's and is not counted.
 //!
 //! Samples go into a histogram of fixed size. Quantiles are the upper edges of
 //! its buckets, at most 1/32 above the true value; the maximum is exact.
@@ -21,6 +24,9 @@ use crate::recorder::Recorder;
 
 /// Time between two samples.
 pub const EVERY: Duration = Duration::from_millis(5);
+
+/// Longest wait for the last samples.
+const LAST: Duration = Duration::from_secs(5);
 
 /// Buckets per power of two, as bits.
 const BITS: u32 = 5;
@@ -98,7 +104,8 @@ pub struct LagProbe {
     state: State,
     samples: Arc<Mutex<Histogram>>,
     stop: Sender<()>,
-    thread: std::thread::JoinHandle<()>,
+    /// Gives the number of samples that were asked for.
+    thread: std::thread::JoinHandle<u64>,
 }
 
 impl LagProbe {
@@ -109,15 +116,24 @@ impl LagProbe {
         let (stop, stopped) = channel();
         let (runtime, clock) = (Handle::current(), recorder.clock());
         let sink = Arc::clone(&samples);
+        // Before the thread is made: its making may take long, too.
+        let mut schedule = Schedule::new(clock.now());
         let thread = std::thread::Builder::new()
             .name("client-lag".into())
             .spawn(move || {
-                while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(EVERY) {
-                    let sink = Arc::clone(&sink);
-                    let asked = clock.now();
-                    runtime.spawn(async move {
-                        lock(&sink).add(clock.now().saturating_sub(asked));
-                    });
+                loop {
+                    let wait = Duration::from_nanos(schedule.wait(clock.now()));
+                    let over =
+                        !matches!(stopped.recv_timeout(wait), Err(RecvTimeoutError::Timeout));
+                    while let Some(asked) = schedule.due(clock.now()) {
+                        let sink = Arc::clone(&sink);
+                        runtime.spawn(async move {
+                            lock(&sink).add(clock.now().saturating_sub(asked));
+                        });
+                    }
+                    if over {
+                        return schedule.asked;
+                    }
                 }
             })?;
         Ok(Self {
@@ -135,8 +151,9 @@ impl LagProbe {
         let thread = self.thread;
         // It ends at once; joining it elsewhere keeps this thread free for the
         // probes that are still waiting.
-        let _ = tokio::task::spawn_blocking(move || thread.join()).await;
-        let samples = lock(&self.samples).clone();
+        let asked = tokio::task::spawn_blocking(move || thread.join()).await;
+        let asked = asked.ok().and_then(Result::ok).unwrap_or(0);
+        let samples = Self::all(&self.samples, asked).await;
         let event = Event::ClientLag {
             state: self.state,
             n: samples.n(),
@@ -147,6 +164,54 @@ impl LagProbe {
         };
         self.recorder.emit(self.recorder.now(), &event);
         samples
+    }
+
+    /// The samples, once all that were asked for have come in: the worst are the
+    /// last. Those that do not come at all waited at least as long as we did.
+    async fn all(samples: &Mutex<Histogram>, asked: u64) -> Histogram {
+        let until = tokio::time::Instant::now() + LAST;
+        while lock(samples).n() < asked && tokio::time::Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let mut samples = lock(samples).clone();
+        while samples.n() < asked {
+            samples.add(LAST.as_nanos() as u64);
+        }
+        samples
+    }
+}
+
+/// When samples are due: every [`EVERY`] from the start.
+struct Schedule {
+    next: u64,
+    asked: u64,
+}
+
+impl Schedule {
+    const STEP: u64 = EVERY.as_nanos() as u64;
+
+    fn new(start: u64) -> Self {
+        Self {
+            next: start + Self::STEP,
+            asked: 0,
+        }
+    }
+
+    /// Nanoseconds until the next one is due.
+    fn wait(&self, now: u64) -> u64 {
+        self.next.saturating_sub(now)
+    }
+
+    /// From when the next due sample counts, if one is due: now, or from when it
+    /// was due when that is a whole step ago.
+    fn due(&mut self, now: u64) -> Option<u64> {
+        if self.next > now {
+            return None;
+        }
+        let due = self.next;
+        self.next += Self::STEP;
+        self.asked += 1;
+        Some(if self.next > now { now } else { due })
     }
 }
 
@@ -187,6 +252,20 @@ mod tests {
             prop_assert!(got >= exact && got - exact <= exact / 32, "{} {}", got, exact);
             prop_assert_eq!(histogram.max(), *values.last().unwrap());
         }
+    }
+
+    #[test]
+    fn missed_samples_are_made_up_for() {
+        let step = Schedule::STEP;
+        let mut s = Schedule::new(100);
+        assert_eq!((s.wait(100), s.due(99 + step)), (step, None));
+        // A little late: the timer's delay is not the client's.
+        assert_eq!(s.due(150 + step), Some(150 + step));
+        // The process stood still for three steps and a half.
+        let now = 100 + step * 5 + step / 2;
+        let due: Vec<u64> = std::iter::from_fn(|| s.due(now)).collect();
+        assert_eq!(due, [100 + 2 * step, 100 + 3 * step, 100 + 4 * step, now]);
+        assert_eq!(s.asked, 5);
     }
 
     #[test]

@@ -12,7 +12,7 @@
 //! * `answer` interprets the happenings of one attempt, `attempt` runs it
 //!   against its time limits and logs it from queue to end;
 //! * [`source`] gives out attempts, `closed_loop` keeps a number of them going,
-//!   `open_loop` starts them by a [`schedule`];
+//!   `open_loop` starts them by a [`runseal::schedule`];
 //! * [`lag`] measures how late the client itself is.
 //!
 //! What a response is worth is decided elsewhere, from the log alone
@@ -28,7 +28,6 @@ mod io;
 pub mod lag;
 mod open_loop;
 mod quick;
-pub mod schedule;
 pub mod source;
 pub mod sse;
 pub mod template;

@@ -12,10 +12,10 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use runseal::response::Response;
+use runseal::schedule::Arrivals;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 
-use super::schedule::Arrivals;
 use super::source::{Feed, Source};
 use super::{Cancel, Client};
 

@@ -57,6 +57,8 @@ pub(super) struct Conn {
     meter: Arc<Meter>,
     flag: Arc<Flag>,
     waker: Waker,
+    /// The other end, as the system says.
+    peer: SocketAddr,
     idle_since: Instant,
 }
 
@@ -64,6 +66,7 @@ impl Conn {
     pub async fn connect(client: &Client, addr: SocketAddr, clock: Clock) -> io::Result<Self> {
         let socket = TcpStream::connect(addr).await?;
         socket.set_nodelay(true)?;
+        let peer = socket.peer_addr()?;
         let meter = Arc::new(Meter::default());
         let socket = StampedIo::new(socket, Arc::clone(&meter), clock);
         let io = TokioIo::new(secured(client, addr, socket, &meter).await?);
@@ -80,8 +83,14 @@ impl Conn {
             meter,
             waker: Waker::from(Arc::clone(&flag)),
             flag,
+            peer,
             idle_since: Instant::now(),
         })
+    }
+
+    /// Where the connection leads.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
     }
 
     fn drive(&mut self) {

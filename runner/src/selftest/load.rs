@@ -11,13 +11,13 @@ use bytes::Bytes;
 use runseal::digest::Sha256Digest;
 use runseal::event::{EventLine, FORMAT, Header, State};
 use runseal::response::Response;
+use runseal::schedule::Arrivals;
 use runseal::trace::{Trace, Traces};
 use serde::{Deserialize, Serialize};
 
 use super::process::{cpu_time, peak_rss_kib};
 use super::server::{Script, monotonic};
 use crate::client::lag::LagProbe;
-use crate::client::schedule::Arrivals;
 use crate::client::{
     AttemptSpec, Cancel, Canceller, Client, Endpoint, Headers, Stage, Timeouts,
     run_closed_loop_with, run_open_loop_with,

@@ -309,7 +309,7 @@ pub fn edits() -> Vec<Edit> {
             COMPLETED,
             [EventInconsistent],
             |raw| {
-                set(raw, "engine/r1.json", "/port", json!(1));
+                set(raw, "engine/r1.json", "/listen", json!("127.0.0.1:1"));
             }
         ),
         edit!(
@@ -366,7 +366,7 @@ pub fn edits() -> Vec<Edit> {
                         Event::RankUp {
                             pid: p,
                             start_ticks: s,
-                            port: o,
+                            listen: o,
                             ..
                         },
                         [_, second],
@@ -377,16 +377,16 @@ pub fn edits() -> Vec<Edit> {
                     if let Event::RankUp {
                         pid,
                         start_ticks,
-                        port,
+                        listen,
                         ..
                     } = &mut second.event
                     {
-                        (*pid, *start_ticks, *port) = (p, s, o);
+                        (*pid, *start_ticks, *listen) = (p, s, o);
                     }
                 });
                 let r0 = json::parse(&raw.files[&path("engine/r0.json")].clone()).unwrap();
                 edit_json(raw, "engine/r1.json", |e| {
-                    for key in ["pid", "start_ticks", "port"] {
+                    for key in ["pid", "start_ticks", "listen"] {
                         e[key] = r0[key].clone();
                     }
                 });

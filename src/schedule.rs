@@ -1,12 +1,15 @@
 //! When the requests of an open loop are due.
 //!
-//! A schedule is a pure function of its parameters, so what was planned can be
-//! computed again from the plan and held against the `queued` events. Constant
-//! arrivals are exact: request i is due after i·10¹² / rate nanoseconds, rounded
-//! down. Poisson arrivals draw each gap as −ln(u) / rate with u from SHA-256 of
-//! the seed and the request's number, so no generator's version can change them.
+//! A schedule is a pure function of its parameters, so the auditor computes it
+//! again from the plan and holds it against the `queued` events. Everything is
+//! integer arithmetic, so it is the same to the nanosecond on every machine and
+//! in every language (docs/formats.md has the algorithm).
+//!
+//! Constant arrivals: request i is due i·10¹² / rate nanoseconds after the start,
+//! rounded down. Poisson arrivals: each gap is −ln(u) / rate with u from SHA-256
+//! of the seed and the request's number.
 
-use runseal::digest::Enc;
+use crate::digest::Enc;
 
 /// How requests arrive, whatever becomes of the earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,26 +35,52 @@ impl Arrivals {
         let mut sum = 0u64;
         (0u64..).map(move |i| match self {
             Arrivals::Constant { millihertz } => {
-                let ns = u128::from(i) * 1_000_000_000_000 / u128::from(millihertz.max(1));
+                let ns = u128::from(i) * NS_PER_KILOSECOND / u128::from(millihertz.max(1));
                 u64::try_from(ns).unwrap_or(u64::MAX)
             }
             Arrivals::Poisson { millihertz, seed } => {
-                sum = sum.saturating_add(gap(millihertz.max(1), seed, i));
+                sum = sum.saturating_add(gap(millihertz, seed, i));
                 sum
             }
         })
     }
 }
 
+const NS_PER_KILOSECOND: u128 = 1_000_000_000_000;
+/// Bits of u.
+const BITS: u32 = 53;
+/// Bits behind the point of a logarithm.
+const FRACTION: u32 = 48;
+/// ln 2 · 2⁶⁰, rounded down.
+const LN2: u128 = 799_144_290_325_165_978;
+
 /// The i-th gap of a Poisson process in nanoseconds.
 fn gap(millihertz: u64, seed: u64, i: u64) -> u64 {
     let digest = Enc::new("arrivals/v1").u64(seed).u64(i).finish();
     let mut first = [0; 8];
     first.copy_from_slice(&digest.0[..8]);
-    // 53 bits, moved off zero: u lies in (0, 1], so the logarithm is finite.
-    let u = ((u64::from_be_bytes(first) >> 11) + 1) as f64 / (1u64 << 53) as f64;
-    // libm and not the system's logarithm: the same bits everywhere.
-    (-libm::log(u) * 1e12 / millihertz as f64) as u64
+    // Moved off zero: u = m / 2⁵³ lies in (0, 1], so the logarithm is finite.
+    let m = (u64::from_be_bytes(first) >> (64 - BITS)) + 1;
+    let minus_log2 = (u128::from(BITS) << FRACTION) - log2(m);
+    let minus_ln = minus_log2 * LN2 >> 60;
+    let ns = minus_ln * NS_PER_KILOSECOND / u128::from(millihertz.max(1)) >> FRACTION;
+    u64::try_from(ns).unwrap_or(u64::MAX)
+}
+
+/// log₂ of an integer that is not 0, in units of 2⁻⁴⁸ and rounded down: the whole
+/// part is the place of the highest bit, and each squaring of what is left, a
+/// number in [1, 2) kept to 62 bits, gives one more bit.
+fn log2(m: u64) -> u128 {
+    let whole = m.ilog2();
+    let mut x = u128::from(m) << (62 - whole);
+    let mut log = u128::from(whole);
+    for _ in 0..FRACTION {
+        x = x * x >> 62;
+        let bit = x >> 63;
+        x >>= bit;
+        log = log << 1 | bit;
+    }
+    log
 }
 
 #[cfg(test)]
@@ -86,6 +115,17 @@ mod tests {
     }
 
     #[test]
+    fn logarithms_are_those_of_the_textbook() {
+        let unit = (1u64 << FRACTION) as f64;
+        for m in [1, 2, 3, 5, 1 << 52, (1 << 53) - 1, 1 << 53, 123_456_789_012] {
+            let got = log2(m) as f64 / unit;
+            assert!((got - (m as f64).log2()).abs() < 1e-12, "{m}: {got}");
+        }
+        assert_eq!(log2(1 << 53), 53 << FRACTION);
+        assert_eq!(log2(1), 0);
+    }
+
+    #[test]
     fn poisson_arrivals_are_the_same_everywhere() {
         let at = Arrivals::Poisson {
             millihertz: 1_000_000,
@@ -95,6 +135,7 @@ mod tests {
         assert_eq!(first, POISSON_7);
     }
 
-    // Computed from the description above by another program.
+    // Computed by tests/independent/formats.py, and with floating point by a third
+    // program to within a nanosecond.
     const POISSON_7: [u64; 3] = [4_893_349, 4_928_743, 6_078_138];
 }
