@@ -111,20 +111,6 @@ fn of_stage(
             flagged.len()
         ));
     }
-    let mut p95 = time(
-        "request-duration-p95/v1",
-        &durations,
-        95,
-        100,
-        n,
-        "sent attempts, failures included",
-    );
-    if p95.value.is_some() && durations.len() < STABLE_TAIL {
-        p95.note = Some(format!(
-            "unstable: n = {} is under {STABLE_TAIL}",
-            durations.len()
-        ));
-    }
     let mut metrics = vec![
         throughput(attempts, &sent, batch),
         goodput(grades, batch),
@@ -145,7 +131,14 @@ fn of_stage(
             n,
             "sent attempts, failures included",
         ),
-        p95,
+        time(
+            "request-duration-p95/v1",
+            &durations,
+            95,
+            100,
+            n,
+            "sent attempts, failures included",
+        ),
         time(
             "chunk-interval-median/v1",
             &intervals,
@@ -248,6 +241,9 @@ fn time(id: &str, values: &[u64], num: u32, den: u32, declared: usize, of: &str)
     );
     if m.value.is_none() {
         m.note = Some("no such value was observed".into());
+    } else if (num, den) == (95, 100) && values.len() < STABLE_TAIL {
+        let n = values.len();
+        m.note = Some(format!("unstable: n = {n} is under {STABLE_TAIL}"));
     }
     m
 }

@@ -252,5 +252,5 @@ def of_stage(load, declared, attempts, grades):
         time("due-to-first-generated-median", since_due(lambda a: a.first_generated), half,
              "sent attempts with generated output")
         time("due-to-end-median", since_due(lambda a: a.at.get("end")), half, "sent attempts, failures included")
-        time("due-to-send-p95", since_due(lambda a: a.at["send"]), Fraction(95, 100), "sent attempts")
+        time("due-to-send-p95", since_due(lambda a: a.at["send"]), Fraction(95, 100), "sent attempts", "tail")
     return out

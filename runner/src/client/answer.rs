@@ -12,6 +12,7 @@ use runseal::event::{DeltaHasher, DeltaKind, EndCause, Event, Oddity, error_dige
 use runseal::response::Response;
 use runseal::trace::{Trace, Transport};
 
+use super::Headers;
 use super::chunk::{Choice, Payload, interpret};
 use super::sse::{Frame, Framer, Tail};
 use super::template::Template;
@@ -122,6 +123,8 @@ pub(super) struct Answer {
 
 struct Inner {
     log: Log,
+    /// Of the request; their values must not get into what is kept.
+    headers: Headers,
     salt: [u8; 32],
     hasher: DeltaHasher,
     /// From the latest chunk that was fit for one. It was interpreted, so a model
@@ -144,7 +147,7 @@ struct Inner {
 }
 
 impl Answer {
-    pub fn new(log: Log, salt: [u8; 32]) -> Self {
+    pub fn new(log: Log, salt: [u8; 32], headers: Headers) -> Self {
         let response = Response {
             req: log.req,
             salt: hex::encode(salt),
@@ -154,6 +157,7 @@ impl Answer {
             framer: Framer::new(),
             inner: Inner {
                 log,
+                headers,
                 salt,
                 hasher: DeltaHasher::new(&salt),
                 template: None,
@@ -319,6 +323,7 @@ impl Inner {
     }
 
     fn error(&mut self, text: String) {
+        let text = self.headers.hide(text);
         let len = text.len() as u64;
         let digest = error_digest(&self.salt, text.as_bytes());
         self.response.errors.push(text);
@@ -432,3 +437,7 @@ impl Inner {
             .push_delta(self.t, at, kind, text.len() as u64, digest);
     }
 }
+
+#[cfg(test)]
+#[path = "answer_traps.rs"]
+mod traps;

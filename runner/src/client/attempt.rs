@@ -104,7 +104,7 @@ impl Ticket {
         let Ticket { client, spec, log } = self;
         let recorder = client.recorder.clone();
         let mut cancel = cancel.clone();
-        let mut answer = Answer::new(log, spec.salt);
+        let mut answer = Answer::new(log, spec.salt, spec.headers.clone());
 
         let len = spec.body.len() as u64;
         let digest = digest(&spec).await;

@@ -153,6 +153,25 @@ pub enum NoKey {
     Illegal(String),
 }
 
+impl Headers {
+    /// The text without any of the values that these headers hold, whole or without
+    /// an authorization scheme in front: servers like to repeat a key that they
+    /// refuse, and what they say becomes evidence.
+    pub(super) fn hide(&self, text: String) -> String {
+        let values = self.0.values().filter_map(|v| v.to_str().ok());
+        let secrets = values.flat_map(|v| [Some(v), v.split_once(' ').map(|(_, key)| key)]);
+        secrets
+            .flatten()
+            .filter(|secret| secret.len() >= SHORTEST_SECRET)
+            .fold(text, |text, secret| text.replace(secret, HIDDEN))
+    }
+}
+
+/// What stands for a hidden value.
+const HIDDEN: &str = "[hidden]";
+/// Shorter values are no secrets, and hiding them would mangle texts.
+const SHORTEST_SECRET: usize = 4;
+
 impl fmt::Debug for Headers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.0.keys()).finish()
@@ -291,6 +310,11 @@ mod tests {
         assert_eq!(found, Ok(()));
         assert_eq!(headers.0["authorization"], "Bearer secret-KEY");
         assert!(!format!("{headers:?} {:?}", headers.0).contains("secret"));
+        assert_eq!(
+            headers.hide("secret-KEY is wrong".into()),
+            "[hidden] is wrong"
+        );
+        assert_eq!(headers.hide("no secret".into()), "no secret");
         for (value, error) in [
             (None, NoKey::Missing("KEY".into())),
             (Some(" \n"), NoKey::Missing("KEY".into())),

@@ -333,12 +333,17 @@ pub fn edits() -> Vec<Edit> {
         edit!("engine-log-header-edited", COMPLETED, [WrongRun], |raw| {
             file(raw, "engine/r1.log")[8] ^= 1;
         }),
-        edit!("rank-up-dropped", COMPLETED, [EventInconsistent], |raw| {
-            edit_events(raw, |l| {
-                let i = at(l, |l| matches!(l.event, Event::RankUp { .. }));
-                l.remove(i);
-            })
-        }),
+        edit!(
+            "rank-up-dropped",
+            COMPLETED,
+            [EventInconsistent, PeerNotTheEndpoint],
+            |raw| {
+                edit_events(raw, |l| {
+                    let i = at(l, |l| matches!(l.event, Event::RankUp { .. }));
+                    l.remove(i);
+                })
+            }
+        ),
         edit!("rank-up-twice", COMPLETED, [EventInconsistent], |raw| {
             edit_events(raw, |l| {
                 let i = at(l, |l| matches!(l.event, Event::RankUp { .. }));
@@ -359,7 +364,7 @@ pub fn edits() -> Vec<Edit> {
         edit!(
             "one-process-for-both-replicas",
             COMPLETED,
-            [EventInconsistent],
+            [EventInconsistent, PeerNotTheEndpoint],
             |raw| {
                 ups(raw, |ups| {
                     let (
@@ -395,7 +400,7 @@ pub fn edits() -> Vec<Edit> {
         edit!(
             "rank-of-no-replica",
             COMPLETED,
-            [EventInconsistent, EvidenceMissing],
+            [EventInconsistent, EvidenceMissing, PeerNotTheEndpoint],
             |raw| {
                 ups(raw, |ups| {
                     if let Event::RankUp { replica, .. } = &mut ups[1].event {
