@@ -4,11 +4,13 @@
 //!
 //! `cargo run --release -p runseal-runner --example client_bench -- [SUITE...]`
 //! where SUITE is `paced`, `stepped`, `burst`, `stamps`, `streams`, `memory`, `bodies` or
-//! `dispatch`; all of them by default. `one KIND C N CHUNKS PER_WRITE PACE_US
+//! `dispatch`; all of them by default. `metrics` times the figures of a million
+//! events; `peers.py` beside this file runs other clients on the same server. `one KIND C N CHUNKS PER_WRITE PACE_US
 //! STEPPED BODY RATE` measures one workload, KIND being `floor` or `client`. What
 //! it prints is in docs/performance.md, section "Client".
 
 mod floor;
+mod metrics;
 
 use std::path::Path;
 use std::process::Command;
@@ -22,7 +24,8 @@ use runseal_runner::selftest::server::{Script, Truth, serve_stdio};
 fn main() -> anyhow::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.first().map(String::as_str) {
-        Some("server") => Ok(serve_stdio()?),
+        Some("server") => Ok(serve_stdio(other(&args[1..])?)?),
+        Some("metrics") => metrics::run(),
         Some("reader") => reader(&args[1..]),
         Some("one") => {
             ensure!(args.len() > 2, "one KIND and eight numbers");
@@ -39,6 +42,25 @@ fn main() -> anyhow::Result<()> {
             };
             wanted.into_iter().try_for_each(suite)
         }
+    }
+}
+
+/// `CHUNKS PER_WRITE PACE_US STEPPED`, for clients that cannot put a script into
+/// the query (`peers.py`).
+fn other(args: &[String]) -> anyhow::Result<Option<Script>> {
+    let n = args
+        .iter()
+        .map(|a| a.parse())
+        .collect::<Result<Vec<u64>, _>>()?;
+    match n[..] {
+        [] => Ok(None),
+        [chunks, per_write, pace_us, stepped] => Ok(Some(Script {
+            chunks: chunks as u32,
+            per_write: per_write as u32,
+            pace_us,
+            stepped: stepped != 0,
+        })),
+        _ => bail!("server [CHUNKS PER_WRITE PACE_US STEPPED]"),
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.serve {
-        server::serve_stdio().context("the loopback server failed")?;
+        server::serve_stdio(None).context("the loopback server failed")?;
         return Ok(ExitCode::SUCCESS);
     }
     let exe = own_path()?;

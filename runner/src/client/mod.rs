@@ -24,6 +24,7 @@ mod answer;
 mod attempt;
 pub mod chunk;
 mod closed_loop;
+pub mod descriptors;
 mod io;
 pub mod lag;
 mod open_loop;

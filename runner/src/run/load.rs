@@ -16,8 +16,8 @@ use runseal::trace::{Traces, Transport};
 use super::specs::{self, Fault, Specs};
 use super::telemetry::Telemetry;
 use super::{Run, Stop, finish, signals};
-use crate::client::lag::LagProbe;
 use crate::client::source::{Ended, Retrying};
+use crate::client::{self, lag::LagProbe};
 use crate::client::{
     Cancel, Canceller, Client, Stage, run_closed_loop_from, run_closed_loop_with,
     run_rate_sweep_with,
@@ -235,6 +235,8 @@ impl Run {
         let fault = Fault::default();
         // More clients than attempts would have nothing to do.
         let clients = (plan.load.concurrency as usize).clamp(1, n.max(1));
+        client::descriptors::room_for(clients)
+            .map_err(|e| Stop::failure("too-few-open-files", e))?;
         let first = specs::ahead(&specs, clients.min(MOST_AHEAD), &fault)
             .map_err(|e| Stop::failure("request-not-built", e))?;
         let (most, on) = match &plan.load.retry {

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::process::{cpu_time, peak_rss_kib};
 use super::server::{Script, monotonic};
+use crate::client::descriptors::room_for;
 use crate::client::lag::LagProbe;
 use crate::client::{
     AttemptSpec, Cancel, Canceller, Client, Endpoint, Headers, Stage, Timeouts,
@@ -98,6 +99,9 @@ pub fn spec(load: &Load, req: u32, body: &Bytes) -> AttemptSpec {
 
 /// Runs a workload and leaves `events.jsonl` and `responses.jsonl` in `dir`.
 pub async fn run(load: &Load, dir: &Path) -> io::Result<Cost> {
+    if let Pattern::Closed(streams) = load.pattern {
+        room_for(streams).map_err(io::Error::other)?;
+    }
     let body = Bytes::from(vec![b' '; load.body]);
     let before = (Instant::now(), cpu_time());
     let header = Header {

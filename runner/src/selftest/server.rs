@@ -10,12 +10,18 @@
 
 use std::io::{self, Read, Write};
 use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+
+use crate::client::descriptors::room_for;
+
+/// Streams at a time that the server has room for.
+const MOST_STREAMS: usize = 4096;
 
 /// What the server does with one request; it stands in the request's query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,30 +110,64 @@ fn coded(data: &str) -> Vec<u8> {
 /// What was done so far.
 type Truths = Arc<Mutex<Vec<Truth>>>;
 
+/// What a request without a script gets, and its number.
+#[derive(Debug)]
+struct Others {
+    script: Option<Script>,
+    next: AtomicU32,
+}
+
+impl Others {
+    /// For a POST; other methods have no script.
+    fn take(&self, head: &str) -> Option<(u32, Script)> {
+        let script = self.script.filter(|_| head.starts_with("POST "))?;
+        Some((self.next.fetch_add(1, Ordering::Relaxed), script))
+    }
+}
+
+/// A short answer that is no stream: what clients ask before they begin.
+fn document(head: &str) -> String {
+    let known = ["GET /v1/models", "GET /health"];
+    let (status, body) = match known.iter().any(|k| head.starts_with(k)) {
+        true => (
+            "200 OK",
+            "{\"object\":\"list\",\"data\":[{\"id\":\"loopback\",\"object\":\"model\",\"owned_by\":\"runseal\"}]}",
+        ),
+        false => ("404 Not Found", ""),
+    };
+    let len = body.len();
+    format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {len}\r\n\r\n{body}"
+    )
+}
+
 /// Serves on `listener` until dropped.
-async fn serve(listener: TcpListener, truths: Truths) {
+async fn serve(listener: TcpListener, truths: Truths, others: Arc<Others>) {
     loop {
         let Ok((socket, _)) = listener.accept().await else {
             continue;
         };
-        let truths = Arc::clone(&truths);
+        let (truths, others) = (Arc::clone(&truths), Arc::clone(&others));
         tokio::spawn(async move {
             // A client that goes away ends its connection, nothing else.
-            let _ = connection(socket, &truths).await;
+            let _ = connection(socket, &truths, &others).await;
         });
     }
 }
 
-async fn connection(mut socket: TcpStream, truths: &Mutex<Vec<Truth>>) -> io::Result<()> {
+async fn connection(
+    mut socket: TcpStream,
+    truths: &Mutex<Vec<Truth>>,
+    others: &Others,
+) -> io::Result<()> {
     socket.set_nodelay(true)?;
     let mut input = Vec::new();
     // Kept from one request to the next: a script seldom changes.
     let mut write: (u32, Vec<u8>) = (0, Vec::new());
     while let Some((head, body)) = request(&mut socket, &mut input).await? {
         let received = monotonic();
-        let Some((id, script)) = Script::parse(&head) else {
-            let no = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
-            socket.write_all(no.as_bytes()).await?;
+        let Some((id, script)) = Script::parse(&head).or_else(|| others.take(&head)) else {
+            socket.write_all(document(&head).as_bytes()).await?;
             continue;
         };
         if write.0 != script.per_write {
@@ -210,17 +250,24 @@ async fn request(socket: &mut TcpStream, input: &mut Vec<u8>) -> io::Result<Opti
     Ok(Some((head, body)))
 }
 
-/// The server's process: see the module.
-pub fn serve_stdio() -> io::Result<()> {
+/// The server's process: see the module. `other` is what requests without a script
+/// of their own get, numbered in the order in which they come.
+pub fn serve_stdio(other: Option<Script>) -> io::Result<()> {
+    // Its own share of descriptors; with fewer, connections are refused and seen.
+    let _ = room_for(MOST_STREAMS);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     let truths = Truths::default();
+    let others = Arc::new(Others {
+        script: other,
+        next: AtomicU32::new(0),
+    });
     runtime.block_on(async {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         println!("{}", listener.local_addr()?.port());
         io::stdout().flush()?;
-        let server = tokio::spawn(serve(listener, Arc::clone(&truths)));
+        let server = tokio::spawn(serve(listener, Arc::clone(&truths), others));
         // Whoever started this process is gone when its end of the pipe is.
         let stdin = tokio::task::spawn_blocking(|| io::stdin().read_to_end(&mut Vec::new()));
         let _ = stdin.await;
