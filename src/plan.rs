@@ -202,6 +202,48 @@ pub struct LoadPlan {
 }
 
 impl LoadPlan {
+    fn check(&self) -> Result<(), PlanError> {
+        let bad = |why: String| Err(PlanError(why));
+        if self.spread != "round-robin" {
+            return bad("load.spread must be \"round-robin\"".into());
+        }
+        match (self.mode.as_str(), self.stages.len()) {
+            ("closed", 0) => {}
+            ("closed", _) => return bad("a closed loop has no stages".into()),
+            ("open", 0) => return bad("an open loop needs a stage with a rate".into()),
+            ("open", n) if self.repetitions as usize % n != 0 => {
+                return bad(format!(
+                    "{} repetitions cannot be shared out evenly over {n} stages",
+                    self.repetitions
+                ));
+            }
+            ("open", _) => {}
+            _ => return bad("load.mode must be \"closed\" or \"open\"".into()),
+        }
+        if let Some(i) = self.stages.iter().position(|s| s.schedule().is_none()) {
+            return bad(format!(
+                "stage {} must be \"constant\" without a seed or \"poisson\" with one (at most 2^53), at 1 to \
+                 {MAX_MILLIHERTZ} millihertz",
+                i + 1
+            ));
+        }
+        let Some(retry) = &self.retry else {
+            return Ok(());
+        };
+        if !(2..=MAX_RETRY).contains(&retry.attempts) {
+            return bad(format!("load.retry.attempts must be 2 to {MAX_RETRY}"));
+        }
+        let distinct: std::collections::BTreeSet<_> = retry.on.iter().collect();
+        let legal = retry.on.iter().all(|t| RETRIABLE.contains(t));
+        if retry.on.is_empty() || distinct.len() != retry.on.len() || !legal {
+            let names = RETRIABLE.map(Transport::name).join(", ");
+            return bad(format!(
+                "load.retry.on must name some of {names}, each once"
+            ));
+        }
+        Ok(())
+    }
+
     /// Repetitions of one stage; of the whole run in a closed loop.
     pub fn stage_repetitions(&self) -> u32 {
         let stages = u32::try_from(self.stages.len()).unwrap_or(u32::MAX);
@@ -375,7 +417,7 @@ impl RunPlan {
                 }
             }
         }
-        self.check_load()?;
+        self.load.check()?;
         if self.load.concurrency == 0 || self.load.repetitions == 0 {
             return bad("concurrency and repetitions must be at least 1".into());
         }
@@ -434,49 +476,6 @@ impl RunPlan {
         unique("withholdable file", self.withholdable.iter())
     }
 
-    fn check_load(&self) -> Result<(), PlanError> {
-        let bad = |why: String| Err(PlanError(why));
-        let load = &self.load;
-        if load.spread != "round-robin" {
-            return bad("load.spread must be \"round-robin\"".into());
-        }
-        match (load.mode.as_str(), load.stages.len()) {
-            ("closed", 0) => {}
-            ("closed", _) => return bad("a closed loop has no stages".into()),
-            ("open", 0) => return bad("an open loop needs a stage with a rate".into()),
-            ("open", n) if load.repetitions as usize % n != 0 => {
-                return bad(format!(
-                    "{} repetitions cannot be shared out evenly over {n} stages",
-                    load.repetitions
-                ));
-            }
-            ("open", _) => {}
-            _ => return bad("load.mode must be \"closed\" or \"open\"".into()),
-        }
-        if let Some(i) = load.stages.iter().position(|s| s.schedule().is_none()) {
-            return bad(format!(
-                "stage {} must be \"constant\" without a seed or \"poisson\" with one (at most 2^53), at 1 to \
-                 {MAX_MILLIHERTZ} millihertz",
-                i + 1
-            ));
-        }
-        let Some(retry) = &load.retry else {
-            return Ok(());
-        };
-        if !(2..=MAX_RETRY).contains(&retry.attempts) {
-            return bad(format!("load.retry.attempts must be 2 to {MAX_RETRY}"));
-        }
-        let distinct: std::collections::BTreeSet<_> = retry.on.iter().collect();
-        let legal = retry.on.iter().all(|t| RETRIABLE.contains(t));
-        if retry.on.is_empty() || distinct.len() != retry.on.len() || !legal {
-            let names = RETRIABLE.map(Transport::name).join(", ");
-            return bad(format!(
-                "load.retry.on must name some of {names}, each once"
-            ));
-        }
-        Ok(())
-    }
-
     /// The endpoint that the n-th declared attempt goes to.
     pub fn endpoint_of(&self, index: usize) -> &EndpointPlan {
         &self.endpoints[index % self.endpoints.len()]
@@ -517,4 +516,84 @@ fn alias(name: &str) -> Result<(), PlanError> {
         )));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(text: &str) -> LoadPlan {
+        serde_json::from_str(text).unwrap()
+    }
+
+    fn stage(arrivals: &str, seed: Option<u64>) -> StagePlan {
+        StagePlan {
+            arrivals: arrivals.into(),
+            millihertz: 1000,
+            seed,
+        }
+    }
+
+    #[test]
+    fn loads_that_mean_nothing_are_refused() {
+        let closed =
+            load(r#"{"mode":"closed","concurrency":1,"repetitions":4,"spread":"round-robin"}"#);
+        let open = LoadPlan {
+            mode: "open".into(),
+            stages: vec![stage("constant", None), stage("poisson", Some(1))],
+            ..closed.clone()
+        };
+        let retry = |attempts, on: &[Transport]| LoadPlan {
+            retry: Some(RetryPlan {
+                attempts,
+                on: on.to_vec(),
+            }),
+            ..closed.clone()
+        };
+        for good in [&closed, &open, &retry(2, &[Transport::Timeout])] {
+            assert_eq!(good.check().map_err(|e| e.0), Ok(()));
+        }
+        let with = |stages: Vec<StagePlan>| LoadPlan {
+            stages,
+            ..open.clone()
+        };
+        let too_fast = StagePlan {
+            millihertz: MAX_MILLIHERTZ + 1,
+            ..stage("constant", None)
+        };
+        for bad in [
+            LoadPlan {
+                mode: "half-open".into(),
+                ..closed.clone()
+            },
+            LoadPlan {
+                stages: open.stages.clone(),
+                ..closed.clone()
+            },
+            with(Vec::new()),
+            with(vec![stage("constant", None); 3]),
+            with(vec![stage("constant", Some(1))]),
+            with(vec![stage("poisson", None)]),
+            with(vec![stage("bursty", None)]),
+            with(vec![too_fast]),
+            retry(1, &[Transport::Timeout]),
+            retry(MAX_RETRY + 1, &[Transport::Timeout]),
+            retry(2, &[]),
+            retry(2, &[Transport::Timeout, Transport::Timeout]),
+            // That would be choosing among answers.
+            retry(2, &[Transport::Completed]),
+            retry(2, &[Transport::Cancelled]),
+        ] {
+            assert!(bad.check().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn repetitions_are_shared_out_over_the_stages_in_their_order() {
+        let mut open =
+            load(r#"{"mode":"open","concurrency":1,"repetitions":6,"spread":"round-robin"}"#);
+        open.stages = vec![stage("constant", None); 3];
+        let stages: Vec<usize> = (0..6).map(|rep| open.stage_of(rep)).collect();
+        assert_eq!(stages, [0, 0, 1, 1, 2, 2]);
+    }
 }

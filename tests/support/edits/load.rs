@@ -1,6 +1,11 @@
 //! Edits of how the load was sent: where connections led, when requests were due,
 //! what was tried again, and how late the client was.
 
+use runseal::event::body_digest;
+use runseal::plan::RunPlan;
+use runseal::response::Response;
+use runseal::suite::{AttemptKey, Suite};
+
 use super::*;
 
 fn connected(e: &Event) -> bool {
@@ -36,8 +41,111 @@ fn shifted(raw: &mut RawBundle, req: u32, ns: u64) {
 /// Number of the last attempt of the open bundle: two warm-ups, two stages of four.
 const LAST: u32 = 9;
 
+/// Turns the last attempt into a declared retry of one that found no connection, as
+/// the client would have logged it.
+fn retried(raw: &mut RawBundle) {
+    for name in ["events.jsonl", "responses.jsonl"] {
+        let bytes = file(raw, name);
+        let text = String::from_utf8(bytes.clone()).unwrap();
+        *bytes = text.replace("\"req\":9,", "\"req\":10,").into();
+    }
+    let plan = RunPlan::parse(&raw.files[&path("plan.json")]).unwrap();
+    let suite = Suite::parse(
+        &raw.files[&path("suite/suite.toml")],
+        &raw.files[&path("suite/cases.jsonl")],
+    )
+    .unwrap();
+    let mut salt = [0u8; 32];
+    edit_lines(raw, "responses.jsonl", |lines| {
+        let second = lines.iter().find(|l| l["req"] == 10).unwrap().clone();
+        hex::decode_to_slice(second["salt"].as_str().unwrap(), &mut salt).unwrap();
+        let first = Response {
+            req: LAST,
+            salt: hex::encode(salt),
+            ..Response::default()
+        };
+        lines.push(serde_json::to_value(first).unwrap());
+    });
+    edit_events(raw, |lines| {
+        let nonce = lines.iter().find_map(|l| match &l.event {
+            Event::Declare { nonce, .. } => Some(nonce.clone()),
+            _ => None,
+        });
+        let mut key = [0u8; 32];
+        hex::decode_to_slice(nonce.unwrap(), &mut key).unwrap();
+        let i = at(lines, |l| is(10, l));
+        let j = nth(lines, 10, 0, |e| matches!(e, Event::Body { .. }));
+        let (mut queued, mut body) = (lines[i].clone(), lines[j].clone());
+        let t = queued.t;
+        if let Event::Queued { attempt, .. } = &mut lines[i].event {
+            *attempt = 1;
+        }
+        lines[i].t = t + 3;
+        let (case, rep) = match &mut queued.event {
+            Event::Queued { req, case, rep, .. } => {
+                *req = LAST;
+                (case.clone(), *rep)
+            }
+            _ => panic!("queued"),
+        };
+        if let Event::Body { req, .. } = &mut body.event {
+            *req = LAST;
+        }
+        body.t = t + 1;
+        if let Event::Body { len, digest, .. } = &mut lines[j].event {
+            let again = AttemptKey {
+                case,
+                rep,
+                attempt: 1,
+            };
+            let bytes = suite.body(&plan.requests, &key, &again).unwrap();
+            (*len, *digest) = (bytes.len() as u64, body_digest(&salt, &bytes));
+        }
+        let (req, cause) = (LAST, EndCause::ConnectError);
+        let more = [
+            (t + 2, Event::ConnectStart { req }),
+            (t + 3, Event::End { req, cause }),
+        ];
+        let more = more.map(|(t, event)| EventLine { seq: 0, t, event });
+        lines.splice(i..i, [queued, body].into_iter().chain(more));
+    });
+}
+
 pub fn edits() -> Vec<Edit> {
     vec![
+        says!(
+            "retry-as-the-plan-declares-it",
+            OPEN,
+            "/cases/7/flags/0",
+            "retried",
+            retried
+        ),
+        edit!(
+            "retry-while-the-first-attempt-still-went-on",
+            OPEN,
+            [RequestNotAsPlanned],
+            |raw| {
+                retried(raw);
+                edit_events(raw, |l| {
+                    let i = nth(l, LAST, 0, |e| matches!(e, Event::End { .. }));
+                    l[i].t += 1;
+                })
+            }
+        ),
+        edit!(
+            "retry-that-the-plan-does-not-declare",
+            OPEN,
+            [RequestNotAsPlanned],
+            |raw| {
+                retried(raw);
+                edit_events(raw, |l| {
+                    let i = nth(l, LAST, 0, |e| matches!(e, Event::End { .. }));
+                    if let Event::End { cause, .. } = &mut l[i].event {
+                        *cause = EndCause::FirstTokenTimeout;
+                    }
+                })
+            }
+        ),
         edit!(
             "connection-led-elsewhere",
             COMPLETED,
