@@ -47,7 +47,8 @@ fn retried(raw: &mut RawBundle) {
     for name in ["events.jsonl", "responses.jsonl"] {
         let bytes = file(raw, name);
         let text = String::from_utf8(bytes.clone()).unwrap();
-        *bytes = text.replace("\"req\":9,", "\"req\":10,").into();
+        let text = text.replace("\"req\":9,", "\"req\":10,");
+        *bytes = text.replace("\"req\":9}", "\"req\":10}").into();
     }
     let plan = RunPlan::parse(&raw.files[&path("plan.json")]).unwrap();
     let suite = Suite::parse(
