@@ -211,7 +211,7 @@ impl LoadPlan {
             ("closed", 0) => {}
             ("closed", _) => return bad("a closed loop has no stages".into()),
             ("open", 0) => return bad("an open loop needs a stage with a rate".into()),
-            ("open", n) if self.repetitions as usize % n != 0 => {
+            ("open", n) if !(self.repetitions as usize).is_multiple_of(n) => {
                 return bad(format!(
                     "{} repetitions cannot be shared out evenly over {n} stages",
                     self.repetitions

@@ -62,8 +62,8 @@ fn gap(millihertz: u64, seed: u64, i: u64) -> u64 {
     // Moved off zero: u = m / 2⁵³ lies in (0, 1], so the logarithm is finite.
     let m = (u64::from_be_bytes(first) >> (64 - BITS)) + 1;
     let minus_log2 = (u128::from(BITS) << FRACTION) - log2(m);
-    let minus_ln = minus_log2 * LN2 >> 60;
-    let ns = minus_ln * NS_PER_KILOSECOND / u128::from(millihertz.max(1)) >> FRACTION;
+    let minus_ln = (minus_log2 * LN2) >> 60;
+    let ns = (minus_ln * NS_PER_KILOSECOND / u128::from(millihertz.max(1))) >> FRACTION;
     u64::try_from(ns).unwrap_or(u64::MAX)
 }
 
@@ -75,10 +75,10 @@ fn log2(m: u64) -> u128 {
     let mut x = u128::from(m) << (62 - whole);
     let mut log = u128::from(whole);
     for _ in 0..FRACTION {
-        x = x * x >> 62;
+        x = (x * x) >> 62;
         let bit = x >> 63;
         x >>= bit;
-        log = log << 1 | bit;
+        log = (log << 1) | bit;
     }
     log
 }

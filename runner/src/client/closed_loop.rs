@@ -33,17 +33,11 @@ where
 {
     let all = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&all);
-    run_closed_loop_with(
-        client,
-        specs.into_iter(),
-        concurrency,
-        cancel,
-        move |response| {
-            sink.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(response);
-        },
-    )
+    run_closed_loop_with(client, specs, concurrency, cancel, move |response| {
+        sink.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(response);
+    })
     .await;
     let mut all = std::mem::take(&mut *all.lock().unwrap_or_else(PoisonError::into_inner));
     all.sort_by_key(|r| r.req);
