@@ -471,6 +471,10 @@ codes! {
         "The body that was sent is not the one that plan, case and nonce give.",
         "A different prompt or other settings measure something else.",
         "Ask for the plan and cases as run.";
+    PeerNotTheEndpoint = "peer-not-the-endpoint", Error,
+        "A request went over a connection whose other end is not the endpoint that it names.",
+        "The answer came from a process that this run did not launch and did not look at.",
+        "Find out what listens at the peer's address; believe no figure and no attribution of that attempt.";
     ResponseMismatch = "response-mismatch", Error,
         "A recorded answer does not match the digests and lengths in the event log.",
         "The answer was changed after it was received.",
@@ -531,6 +535,10 @@ codes! {
         "A part of the evidence is withheld; its commitment is in the signed index.",
         "Figures that rest on it are stated, not recomputed.",
         "Ask the operator to disclose it if you need to recompute them.";
+    ClientLag = "client-lag", Note,
+        "The client's own threads were late by more than 1 % of a reported median.",
+        "What was measured is in part the measuring machine: stamps may be late by as much.",
+        "Measure from a quieter or faster machine (`attest self-test` says what this one can do), or read these figures as upper bounds.";
     KeyMadeByRun = "key-made-by-run", Note,
         "The signing key was made by the run that it signs.",
         "The record is consistent with itself; who signed it is not established.",

@@ -205,8 +205,8 @@ pub enum Event {
         pid: u32,
         /// Start time in clock ticks since boot, which with the pid names a process.
         start_ticks: u64,
-        /// Port it listens on; absent until it said so.
-        port: u16,
+        /// Address and port that it listens on, such as `127.0.0.1:8000`.
+        listen: String,
     },
     /// A serving process was looked at and was still the one started.
     RankAlive {
@@ -235,7 +235,10 @@ pub enum Event {
         /// Milliseconds since the last sample.
         ms: u64,
     },
-    /// A request is waiting for a client slot.
+    /// A request is waiting for a client slot. Stamped with the time that the
+    /// schedule gives it in an open loop, and with the time at which a client slot
+    /// asked for it in a closed one; the time until [`Event::Send`] is its queue
+    /// time.
     Queued {
         /// Attempt number.
         req: u32,
@@ -270,6 +273,9 @@ pub enum Event {
         req: u32,
         /// It was kept alive from an earlier request.
         reused: bool,
+        /// Address and port of the other end, as the system says, such as
+        /// `127.0.0.1:8000` or `[::1]:8000`.
+        peer: String,
     },
     /// The first byte of the request is about to be written.
     Send {
@@ -371,6 +377,22 @@ pub enum Event {
         /// Why.
         cause: EndCause,
     },
+    /// How late the client itself was: how long work that was ready to run waited
+    /// for the client's own threads, sampled throughout a state of the run.
+    ClientLag {
+        /// State that was sampled.
+        state: State,
+        /// Samples.
+        n: u64,
+        /// Nanoseconds between two samples.
+        every: u64,
+        /// Median in nanoseconds, rounded up by at most 1/32 of itself.
+        p50: u64,
+        /// 99th percentile in nanoseconds, likewise.
+        p99: u64,
+        /// Largest in nanoseconds, exact.
+        max: u64,
+    },
     /// The log is complete.
     EndOfLog {},
 }
@@ -408,13 +430,27 @@ pub fn body_digest(salt: &[u8; 32], body: &[u8]) -> Sha256Digest {
 /// over salt, event number, kind and text. Salted, because a single token can be
 /// guessed.
 pub fn delta_digest(salt: &[u8; 32], ev: u32, kind: DeltaKind, text: &[u8]) -> String {
-    let d = Enc::new("delta/v1")
-        .bytes(salt)
-        .u64(ev.into())
-        .bytes(&[kind.byte()])
-        .bytes(text)
-        .finish();
-    hex::encode(&d.0[..16])
+    hex::encode(DeltaHasher::new(salt).digest(ev, kind, text))
+}
+
+/// [`delta_digest`] of many deltas under one salt: what they have in common, the
+/// domain and the salt, is hashed once.
+#[derive(Clone)]
+pub struct DeltaHasher(Enc);
+
+impl DeltaHasher {
+    /// A hasher under `salt`.
+    pub fn new(salt: &[u8; 32]) -> Self {
+        Self(Enc::new("delta/v1").bytes(salt))
+    }
+
+    /// The 16 bytes that [`delta_digest`] writes in hexadecimal.
+    pub fn digest(&self, ev: u32, kind: DeltaKind, text: &[u8]) -> [u8; 16] {
+        let enc = self.0.clone().u64(ev.into()).bytes(&[kind.byte()]);
+        let mut first = [0; 16];
+        first.copy_from_slice(&enc.bytes(text).finish().0[..16]);
+        first
+    }
 }
 
 /// Salted digest of an error text: the first 16 bytes as 32 hex digits.

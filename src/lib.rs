@@ -19,6 +19,7 @@ pub mod plan;
 pub mod record;
 pub mod relpath;
 pub mod response;
+pub mod schedule;
 pub mod schema;
 pub mod scorer;
 pub mod seal;

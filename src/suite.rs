@@ -275,7 +275,11 @@ impl Suite {
         set("temperature", settings.temperature_number());
         set("seed", settings.seed.into());
         set("stream", true.into());
-        set("stream_options", json!({"include_usage": true}));
+        let options = match settings.continuous_usage {
+            true => json!({"include_usage": true, "continuous_usage_stats": true}),
+            false => json!({"include_usage": true}),
+        };
+        set("stream_options", options);
         if let Some(effort) = &settings.reasoning_effort {
             set("reasoning_effort", effort.clone().into());
         }
@@ -365,6 +369,7 @@ prefix_length = 40
             temperature: "0".into(),
             seed: 7,
             max_tokens: 5,
+            continuous_usage: false,
             reasoning_effort: None,
             extra: Default::default(),
         };

@@ -120,6 +120,8 @@ pub struct Trace {
     pub connected: Option<u64>,
     /// Connection was kept alive.
     pub reused: bool,
+    /// Address and port of its other end.
+    pub peer: Option<String>,
     /// First byte about to be written.
     pub send: Option<u64>,
     /// Response head read.
@@ -138,6 +140,9 @@ pub struct Trace {
     pub last_generated: Option<u64>,
     /// Stamps of the generated-bearing server-sent events, in order.
     pub chunks: Vec<u64>,
+    /// The server's count of completion tokens with the first chunk: reported after
+    /// it and before the next.
+    pub first_chunk_tokens: Option<u64>,
     /// All deltas.
     pub deltas: Vec<DeltaTrace>,
     /// Last usage that said anything.

@@ -6,6 +6,7 @@ use runseal::event::EndCause;
 use runseal::grading::{Declared, THINK_TAGS};
 use runseal::metrics::Metric;
 use runseal::metrics::serving::serving;
+use runseal::plan::LoadPlan;
 use runseal::scorer::Grade;
 use runseal::trace::{Trace, Usage};
 
@@ -55,7 +56,15 @@ fn figures(lives: &[Trace], flags: &[&str], grade: Grade) -> Vec<Metric> {
             flags: flags.iter().map(|f| (*f).to_owned()).collect(),
         })
         .collect();
-    serving(&declared, &grades)
+    let load = LoadPlan {
+        mode: "closed".into(),
+        concurrency: 1,
+        repetitions: 1,
+        spread: "round-robin".into(),
+        stages: Vec::new(),
+        retry: None,
+    };
+    serving(&load, &declared, &lives.iter().collect::<Vec<_>>(), &grades)
 }
 
 fn of(lives: &[Trace]) -> Vec<Metric> {
@@ -225,4 +234,25 @@ fn intervals_may_be_zero_and_are_between_chunks_of_one_attempt() {
     ]);
     let interval = get(&m, "chunk-interval-median/v1");
     assert_eq!((interval.n, interval.value.as_deref()), (2, Some("1.000")));
+}
+
+/// Tokens in the first chunk are not taken for one: where the server counts with each
+/// chunk, what it had counted then is taken off; where it does not, nothing is said.
+#[test]
+fn time_per_output_token_needs_a_count_with_the_first_chunk() {
+    let id = "time-per-output-token/v1";
+    let mut counted = life(0, 100 * MS, &[10 * MS, 50 * MS, 90 * MS], Some(12));
+    assert_eq!(value(&of(&[counted.clone()]), id), None);
+    // 80 ms for the 8 tokens behind the first chunk of 4.
+    counted.first_chunk_tokens = Some(4);
+    assert_eq!(
+        value(&of(&[counted.clone()]), id).as_deref(),
+        Some("10.000")
+    );
+    // All tokens in one chunk: nothing came after it.
+    let mut one = life(1, 20, &[10], Some(4));
+    one.first_chunk_tokens = Some(4);
+    assert_eq!(value(&of(&[one.clone()]), id), None);
+    let both = of(&[counted, one]);
+    assert_eq!(get(&both, id).n, 1);
 }

@@ -69,7 +69,11 @@ fn start() -> Event {
 }
 
 fn connected(reused: bool) -> Event {
-    Event::Connected { req: 0, reused }
+    Event::Connected {
+        req: 0,
+        reused,
+        peer: "127.0.0.1:8000".into(),
+    }
 }
 
 fn send() -> Event {

@@ -3,7 +3,9 @@
 
 pub mod builtin;
 pub mod client;
+mod event_line;
 pub mod plan_file;
 pub mod recorder;
 pub mod reference;
 pub mod run;
+pub mod selftest;

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use runseal::digest::Sha256Digest;
 use runseal::plan::{
     CacheClaim, CheckpointPin, EndpointPlan, EnginePlan, FORMAT, LoadPlan, Pin, ReplicaPlan,
-    RequestSettings, RunPlan, SuitePin, TimeoutsMs,
+    RequestSettings, RetryPlan, RunPlan, StagePlan, SuitePin, TimeoutsMs,
 };
 use runseal::suite::{Suite, digests};
 use runseal::weights::Manifest;
@@ -85,14 +85,26 @@ struct RequestsEntry {
     #[serde(default)]
     reasoning_effort: Option<String>,
     #[serde(default)]
+    continuous_usage: bool,
+    #[serde(default)]
     extra: serde_json::Map<String, serde_json::Value>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LoadEntry {
+    #[serde(default = "closed")]
+    mode: String,
     concurrency: u32,
     repetitions: u32,
+    #[serde(default)]
+    stage: Vec<StagePlan>,
+    #[serde(default)]
+    retry: Option<RetryPlan>,
+}
+
+fn closed() -> String {
+    "closed".into()
 }
 
 /// Where a plan comes from.
@@ -268,13 +280,16 @@ pub fn resolve(source: &Source, executable: &Path) -> anyhow::Result<Resolved> {
             seed: file.requests.seed,
             max_tokens: file.requests.max_tokens,
             reasoning_effort: file.requests.reasoning_effort,
+            continuous_usage: file.requests.continuous_usage,
             extra: file.requests.extra,
         },
         load: LoadPlan {
-            mode: "closed".into(),
+            mode: file.load.mode,
             concurrency: file.load.concurrency,
             repetitions: file.load.repetitions,
             spread: "round-robin".into(),
+            stages: file.load.stage,
+            retry: file.load.retry,
         },
         timeouts_ms: file.timeouts_ms,
         cache: file.cache,

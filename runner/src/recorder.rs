@@ -22,8 +22,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use runseal::durable;
-use runseal::event::{Event, Header};
+use runseal::event::{DeltaKind, Event, Header};
 use serde::Serialize;
+
+use crate::event_line;
 
 /// Longest time that an emitted event stays in memory.
 pub const FLUSH_AFTER: Duration = Duration::from_millis(100);
@@ -90,6 +92,9 @@ struct Unnumbered<'a> {
 impl Batch {
     /// Adds an event.
     pub fn push(&mut self, t: u64, event: &Event) {
+        if event_line::push_tail(&mut self.tails, t, event) {
+            return;
+        }
         let start = self.tails.len();
         // Cannot fail: memory is the destination and the type always serialises.
         if serde_json::to_writer(&mut self.tails, &Unnumbered { t, event }).is_err() {
@@ -107,6 +112,19 @@ impl Batch {
                 | Event::Refusal { .. }
                 | Event::Signal { .. }
         );
+    }
+
+    /// Adds an [`Event::Delta`] whose digest is still bytes
+    /// ([`runseal::event::DeltaHasher::digest`]). `req_read_ev` are its numbers.
+    pub fn push_delta(
+        &mut self,
+        t: u64,
+        req_read_ev: [u32; 3],
+        kind: DeltaKind,
+        len: u64,
+        digest: [u8; 16],
+    ) {
+        event_line::delta_tail(&mut self.tails, t, req_read_ev, kind, len, digest);
     }
 
     /// True when there is nothing to submit.
@@ -157,10 +175,13 @@ impl State {
             return false;
         }
         let before = self.waiting.len();
-        for tail in batch.tails.split_inclusive(|b| *b == b'\n') {
+        let mut start = 0;
+        for end in memchr::memchr_iter(b'\n', &batch.tails) {
+            let tail = &batch.tails[start..=end];
+            start = end + 1;
             self.seq += 1;
-            // Writing to memory cannot fail.
-            let _ = write!(self.waiting, "{{\"seq\":{}", self.seq);
+            self.waiting.extend_from_slice(b"{\"seq\":");
+            event_line::number(&mut self.waiting, self.seq);
             self.waiting.extend_from_slice(tail);
         }
         batch.tails.clear();

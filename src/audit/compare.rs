@@ -154,10 +154,10 @@ pub fn figures(signed: &RunRecord, derived: &RunRecord, regraded: bool) -> Vec<F
         .metrics
         .iter()
         .map(|m| {
-            let stated = signed.metrics.iter().find(|s| s.id == m.id);
+            let stated = signed.metrics.iter().find(|s| s.name() == m.name());
             let only_said = !regraded && FROM_ANSWERS.contains(&m.id.as_str());
             Figure {
-                id: m.id.clone(),
+                id: m.name(),
                 stated: stated.and_then(|s| s.value.clone()),
                 recomputed: m.value.clone().filter(|_| !only_said),
                 unit: m.unit.clone(),
@@ -179,7 +179,7 @@ pub fn stated_figures(signed: &RunRecord) -> Vec<Figure> {
         .metrics
         .iter()
         .map(|m| Figure {
-            id: m.id.clone(),
+            id: m.name(),
             stated: m.value.clone(),
             recomputed: None,
             unit: m.unit.clone(),

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Audit;
+use super::{Audit, lag};
 use crate::bundle::Evidence;
 use crate::codes::Code;
 use crate::event::{Event, EventLine, State};
@@ -59,6 +59,7 @@ pub fn run_life(a: &mut Audit, e: &Evidence) {
     requests(a, e);
     processes(a, e);
     telemetry(a, e);
+    lag::client_lag(a, e);
     a.close(
         "run-life",
         &[
@@ -69,7 +70,7 @@ pub fn run_life(a: &mut Audit, e: &Evidence) {
     );
 }
 
-fn odd(a: &mut Audit, line: &EventLine, why: impl Into<String>) {
+pub(super) fn odd(a: &mut Audit, line: &EventLine, why: impl Into<String>) {
     let subject = format!("events.jsonl event {}", line.seq);
     a.add(Code::EventInconsistent, &subject, why);
 }
@@ -179,7 +180,7 @@ fn ranks(a: &mut Audit, e: &Evidence) {
     let mut now = State::Declare;
     let mut up: BTreeMap<&str, &EventLine> = BTreeMap::new();
     let mut gone: BTreeSet<&str> = BTreeSet::new();
-    let (mut pids, mut ports) = (BTreeSet::new(), BTreeSet::new());
+    let (mut pids, mut listening) = (BTreeSet::new(), BTreeSet::new());
     for line in &e.events {
         match &line.event {
             Event::State { state } => now = *state,
@@ -187,7 +188,7 @@ fn ranks(a: &mut Audit, e: &Evidence) {
                 replica,
                 pid,
                 start_ticks,
-                port,
+                listen,
             } => {
                 let planned = e.plan.replicas.iter().find(|r| r.name == *replica);
                 let node = planned.map_or("", |r| r.node.as_str());
@@ -200,7 +201,7 @@ fn ranks(a: &mut Audit, e: &Evidence) {
                 if up.insert(replica, line).is_some() {
                     odd(a, line, "a second process for one replica");
                 }
-                if !pids.insert((node, *pid, *start_ticks)) || !ports.insert((node, *port)) {
+                if !pids.insert((node, *pid, *start_ticks)) || !listening.insert((node, listen)) {
                     odd(a, line, "one process stands for two replicas");
                 }
             }
@@ -289,7 +290,7 @@ fn processes(a: &mut Audit, e: &Evidence) {
             "it names another program than the plan",
         );
     }
-    let ups: BTreeMap<&str, (u32, u64, u16)> = e
+    let ups: BTreeMap<&str, (u32, u64, &str)> = e
         .events
         .iter()
         .filter_map(|l| match &l.event {
@@ -297,8 +298,8 @@ fn processes(a: &mut Audit, e: &Evidence) {
                 replica,
                 pid,
                 start_ticks,
-                port,
-            } => Some((replica.as_str(), (*pid, *start_ticks, *port))),
+                listen,
+            } => Some((replica.as_str(), (*pid, *start_ticks, listen.as_str()))),
             _ => None,
         })
         .collect();
@@ -316,7 +317,7 @@ fn processes(a: &mut Audit, e: &Evidence) {
         if up.is_none() && cut_short(e) {
             continue; // Its event was lost with the end of the log.
         }
-        if up != Some(&(engine.pid, engine.start_ticks, engine.port)) {
+        if up != Some(&(engine.pid, engine.start_ticks, engine.listen.as_str())) {
             a.add(
                 Code::EventInconsistent,
                 &format!("engine/{replica}.json"),

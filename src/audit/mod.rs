@@ -7,7 +7,9 @@
 mod compare;
 mod evidence;
 mod grades;
+mod lag;
 mod life;
+mod load;
 pub mod report;
 mod requests;
 
@@ -160,6 +162,7 @@ pub fn audit(path: &str, raw: &RawBundle, reader: &Reader) -> AuditReport {
             a.findings.extend(compare::signer_of_log(s, e));
             a.close("record", compare::CODES);
             figures = compare::figures(&s.predicate, &record, a.grades == "recomputed");
+            lag::lagging_figures(&mut a, &record);
             derived = Some(Box::new(record));
         }
         (Some(s), _, _) => {

@@ -135,7 +135,11 @@ fn figures(report: &AuditReport, style: Style, line: &mut dyn FnMut(String)) {
         return;
     }
     line(String::new());
-    line("  figure                          value                      n  label".into());
+    let width = shown.iter().map(|f| f.id.len()).max().unwrap_or(0).max(30);
+    line(format!(
+        "  {:<width$} {:>7} {:>21}  label",
+        "figure", "value", "n"
+    ));
     for f in &shown {
         let shown = f.recomputed.as_ref().or(f.stated.as_ref());
         let value = match shown {
@@ -150,7 +154,10 @@ fn figures(report: &AuditReport, style: Style, line: &mut dyn FnMut(String)) {
         if let Some(note) = &f.note {
             let _ = write!(label, "; {note}");
         }
-        line(format!("  {:<30} {:>22} {:>6}  {label}", f.id, value, f.n));
+        line(format!(
+            "  {:<width$} {:>22} {:>6}  {label}",
+            f.id, value, f.n
+        ));
     }
     let hidden = report.figures.len() - shown.len();
     if hidden > 0 {

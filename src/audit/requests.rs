@@ -1,11 +1,13 @@
 //! Attempts against the plan: which were sent, in what order, where to, how many
 //! at once, and with which bytes.
 
-use super::{Audit, life};
+use super::{Audit, life, load};
 use crate::bundle::Evidence;
 use crate::codes::Code;
 use crate::event::{Event, State};
+use crate::finding::Finding;
 use crate::grading::declared;
+use crate::record::attribution::Listening;
 use crate::suite::{AttemptKey, WARMUP};
 use crate::trace::{Trace, Transport};
 
@@ -15,9 +17,13 @@ pub fn requests(a: &mut Audit, e: &Evidence) {
         Code::RequestNotAsPlanned,
         Code::EventInconsistent,
         Code::ResponseMissing,
+        Code::PeerNotTheEndpoint,
     ];
     measured(a, e);
+    load::retries(a, e);
+    load::due(a, e);
     warmups(a, e);
+    peers(a, e);
     at_once(a, e);
     missing_answers(a, e);
     let missing = a
@@ -34,15 +40,17 @@ pub fn requests(a: &mut Audit, e: &Evidence) {
     a.close("requests", CODES);
 }
 
-fn subject(t: &Trace) -> String {
+pub(super) fn subject(t: &Trace) -> String {
     format!("attempt {}", t.req)
 }
 
-/// The measured attempts are the declared ones, in their order, each once, each
-/// at the endpoint that the plan gives it. A run that ended early has fewer.
+/// The first measured attempts at each case are the declared ones, in their order,
+/// each once, each at the endpoint that the plan gives it. A run that ended early
+/// has fewer. Further attempts are the plan's retries.
 fn measured(a: &mut Audit, e: &Evidence) {
     let order = declared(&e.plan, &e.traces);
-    for (i, t) in e.traces.requests.iter().filter(|t| !t.warmup).enumerate() {
+    let first = |t: &&Trace| !t.warmup && (t.attempt == 0 || e.plan.load.retry.is_none());
+    for (i, t) in e.traces.requests.iter().filter(first).enumerate() {
         match order.get(i) {
             Some(d) if (d.case, d.rep, 0) == (t.case.as_str(), t.rep, t.attempt) => {
                 if e.plan.endpoint_of(i).name != t.endpoint {
@@ -101,6 +109,26 @@ fn warmups(a: &mut Audit, e: &Evidence) {
             "events.jsonl",
             format!("{good} of {want} warm-ups completed, and yet it went on to measure"),
         );
+    }
+}
+
+/// Every connection led to a process that this run launched for the endpoint
+/// that the attempt names.
+fn peers(a: &mut Audit, e: &Evidence) {
+    let listening = Listening::of(e);
+    for t in &e.traces.requests {
+        let Some(peer) = &t.peer else { continue };
+        if !listening.leads_to(&t.endpoint, peer) {
+            let want = listening.at(&t.endpoint);
+            a.findings.push(
+                Finding::new(
+                    Code::PeerNotTheEndpoint,
+                    subject(t),
+                    format!("its connection did not lead to endpoint {}", t.endpoint),
+                )
+                .values(if want.is_empty() { "nothing" } else { &want }, peer),
+            );
+        }
     }
 }
 

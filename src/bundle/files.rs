@@ -100,8 +100,8 @@ pub struct EngineFile {
     pub pid: u32,
     /// Start time in clock ticks since boot.
     pub start_ticks: u64,
-    /// Port it listens on.
-    pub port: u16,
+    /// Address and port that it listens on; empty for a rank that was never up.
+    pub listen: String,
     /// Arguments of the running process, read from the system after launch; the
     /// first is replaced by `{executable}`.
     pub argv: Vec<String>,

@@ -43,11 +43,26 @@ pub fn decimal(value: &BigRational, places: u32) -> String {
 pub fn percentile(values: &[u64], num: u32, den: u32) -> Option<BigRational> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();
-    let last = sorted.len().checked_sub(1)?;
+    let x = |i: usize| BigRational::from(BigInt::from(sorted[i]));
+    interpolate(sorted.len(), x, num, den)
+}
+
+/// Likewise of rationals, which it sorts.
+pub fn percentile_of(values: &mut [BigRational], num: u32, den: u32) -> Option<BigRational> {
+    values.sort_unstable();
+    interpolate(values.len(), |i| values[i].clone(), num, den)
+}
+
+fn interpolate(
+    n: usize,
+    x: impl Fn(usize) -> BigRational,
+    num: u32,
+    den: u32,
+) -> Option<BigRational> {
+    let last = n.checked_sub(1)?;
     let h = ratio(last as u128 * u128::from(num), u128::from(den))?;
     let low = h.to_integer().to_usize()?.min(last);
     let high = (low + 1).min(last);
-    let x = |i: usize| BigRational::from(BigInt::from(sorted[i]));
     let fraction = h - BigRational::from(BigInt::from(low));
     Some(x(low) + fraction * (x(high) - x(low)))
 }

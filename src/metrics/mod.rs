@@ -28,4 +28,18 @@ pub struct Metric {
     pub witness: String,
     /// Why there is no value, or what to beware of.
     pub note: Option<String>,
+    /// Stage of an open loop with several rates, from 1; absent where the figure is
+    /// over the whole run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage: Option<u32>,
+}
+
+impl Metric {
+    /// Its id, with the stage where there is one: unique within a record.
+    pub fn name(&self) -> String {
+        match self.stage {
+            None => self.id.clone(),
+            Some(n) => format!("{} @ stage {n}", self.id),
+        }
+    }
 }

@@ -4,9 +4,10 @@
 use num_rational::BigRational;
 
 use super::Metric;
-use super::exact::{decimal, percentile, ratio};
+use super::exact::{decimal, percentile, percentile_of, ratio};
 use crate::bundle::files::GradeLine;
 use crate::grading::{Declared, THINK_TAGS};
+use crate::plan::LoadPlan;
 use crate::scorer::Grade;
 use crate::trace::{Trace, Transport};
 
@@ -23,12 +24,47 @@ struct Sent<'a> {
     end: Option<u64>,
 }
 
-/// All serving figures over the declared attempts. `grades` are in the order of
-/// `declared`.
-pub fn serving(declared: &[Declared], grades: &[GradeLine]) -> Vec<Metric> {
-    let sent: Vec<Sent> = declared
+/// All serving figures. `grades` are in the order of `declared`; `attempts` are all
+/// measured attempts, further ones at the same case included. A load with several
+/// stages has figures per stage and none over all of them: a median over several
+/// rates would be one of nothing.
+pub fn serving(
+    load: &LoadPlan,
+    declared: &[Declared],
+    attempts: &[&Trace],
+    grades: &[GradeLine],
+) -> Vec<Metric> {
+    let stages = load.stages.len();
+    if stages < 2 {
+        return of_stage(load, declared, attempts, grades);
+    }
+    (0..stages)
+        .flat_map(|stage| {
+            let mine = |rep: u32| load.stage_of(rep) == stage;
+            let (declared, grades): (Vec<Declared>, Vec<GradeLine>) = declared
+                .iter()
+                .zip(grades)
+                .filter(|(d, _)| mine(d.rep))
+                .map(|(d, g)| (*d, g.clone()))
+                .unzip();
+            let attempts: Vec<&Trace> = attempts.iter().copied().filter(|t| mine(t.rep)).collect();
+            let metrics = of_stage(load, &declared, &attempts, &grades).into_iter();
+            metrics.map(move |m| Metric {
+                stage: Some(stage as u32 + 1),
+                ..m
+            })
+        })
+        .collect()
+}
+
+fn of_stage(
+    load: &LoadPlan,
+    declared: &[Declared],
+    attempts: &[&Trace],
+    grades: &[GradeLine],
+) -> Vec<Metric> {
+    let sent: Vec<Sent> = attempts
         .iter()
-        .filter_map(|d| d.trace)
         .filter_map(|trace| {
             Some(Sent {
                 trace,
@@ -75,22 +111,8 @@ pub fn serving(declared: &[Declared], grades: &[GradeLine]) -> Vec<Metric> {
             flagged.len()
         ));
     }
-    let mut p95 = time(
-        "request-duration-p95/v1",
-        &durations,
-        95,
-        100,
-        n,
-        "sent attempts, failures included",
-    );
-    if p95.value.is_some() && durations.len() < STABLE_TAIL {
-        p95.note = Some(format!(
-            "unstable: n = {} is under {STABLE_TAIL}",
-            durations.len()
-        ));
-    }
-    vec![
-        throughput(declared, &sent, batch),
+    let mut metrics = vec![
+        throughput(attempts, &sent, batch),
         goodput(grades, batch),
         time(
             "first-generated-median/v1",
@@ -109,7 +131,14 @@ pub fn serving(declared: &[Declared], grades: &[GradeLine]) -> Vec<Metric> {
             n,
             "sent attempts, failures included",
         ),
-        p95,
+        time(
+            "request-duration-p95/v1",
+            &durations,
+            95,
+            100,
+            n,
+            "sent attempts, failures included",
+        ),
         time(
             "chunk-interval-median/v1",
             &intervals,
@@ -131,7 +160,34 @@ pub fn serving(declared: &[Declared], grades: &[GradeLine]) -> Vec<Metric> {
             "new connections",
         ),
         time("queue-time-max/v1", &queue(&sent), 1, 1, n, "sent attempts"),
-        time_per_output_token(),
+        time_per_output_token(&sent),
+    ];
+    if !load.stages.is_empty() {
+        metrics.extend(by_schedule(&sent, n));
+    }
+    metrics
+}
+
+/// Times from when a request was due, so that waiting for a client slot is in them.
+fn by_schedule(sent: &[Sent], n: usize) -> [Metric; 3] {
+    let since_due = |f: fn(&Sent) -> Option<u64>| -> Vec<u64> {
+        let since = |s| Some(f(s)? - s.trace.queued);
+        sent.iter().filter_map(since).collect()
+    };
+    let generated = since_due(|s| s.trace.first_generated);
+    let of = "sent attempts with generated output";
+    let all = "sent attempts, failures included";
+    [
+        time("due-to-first-generated-median/v1", &generated, 1, 2, n, of),
+        time("due-to-end-median/v1", &since_due(|s| s.end), 1, 2, n, all),
+        time(
+            "due-to-send-p95/v1",
+            &since_due(|s| Some(s.send)),
+            95,
+            100,
+            n,
+            "sent attempts",
+        ),
     ]
 }
 
@@ -160,6 +216,7 @@ fn metric(
         derivation: "recomputed".into(),
         witness: "operator".into(),
         note: None,
+        stage: None,
     }
 }
 
@@ -184,15 +241,17 @@ fn time(id: &str, values: &[u64], num: u32, den: u32, declared: usize, of: &str)
     );
     if m.value.is_none() {
         m.note = Some("no such value was observed".into());
+    } else if (num, den) == (95, 100) && values.len() < STABLE_TAIL {
+        let n = values.len();
+        m.note = Some(format!("unstable: n = {n} is under {STABLE_TAIL}"));
     }
     m
 }
 
-fn throughput(declared: &[Declared], sent: &[Sent], batch: Option<u64>) -> Metric {
-    let lacking = declared
+fn throughput(attempts: &[&Trace], sent: &[Sent], batch: Option<u64>) -> Metric {
+    let lacking = attempts
         .iter()
-        .filter(|d| d.transport() == Transport::Completed)
-        .filter(|d| d.trace.and_then(Trace::completion_tokens).is_none())
+        .filter(|t| t.transport() == Transport::Completed && t.completion_tokens().is_none())
         .count();
     let tokens: u128 = sent
         .iter()
@@ -351,18 +410,32 @@ fn queue(sent: &[Sent]) -> Vec<u64> {
         .collect()
 }
 
-fn time_per_output_token() -> Metric {
+/// Per attempt (last generated − first generated) / (n − k1), where k1 is the
+/// server's count with the first chunk and n its last; the median over attempts.
+fn time_per_output_token(sent: &[Sent]) -> Metric {
+    let mut values: Vec<BigRational> = sent
+        .iter()
+        .filter_map(|s| {
+            let n = s.trace.completion_tokens()?;
+            let k1 = s.trace.first_chunk_tokens?;
+            let span = s.trace.last_generated? - s.trace.first_generated?;
+            ratio(span.into(), n.checked_sub(k1)?.into())
+        })
+        .collect();
     let mut m = metric(
         "time-per-output-token/v1",
-        None,
+        percentile_of(&mut values, 1, 2).map(|p| decimal(&per(&p, MS), 3)),
         "ms",
-        0,
-        "(last generated − first generated) / (n − k1)",
+        values.len(),
+        "median (type 7) of (last generated − first generated) / (n − k1)",
         "attempts with continuous usage",
     );
-    m.note = Some(
-        "not measurable: the tokens in the first chunk are unknown without continuous usage".into(),
-    );
+    if m.value.is_none() {
+        m.note = Some(
+            "not measurable: the tokens in the first chunk are unknown without continuous usage"
+                .into(),
+        );
+    }
     m
 }
 

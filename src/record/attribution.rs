@@ -2,8 +2,8 @@
 //!
 //! `verified` needs all of: every rank of the endpoint loaded weights that were
 //! verified before the run and unchanged after it, on a machine that did not
-//! reboot; the running executable, arguments and environment equal the plan; the request went to the endpoint
-//! that this run launched for it; the ranks lived throughout; no taint touches
+//! reboot; the running executable, arguments and environment equal the plan; the connection of the request led to
+//! the endpoint that this run launched for it; the ranks lived throughout; no taint touches
 //! the request. The first rule that does not hold is the reason. All inputs are
 //! the operator's word unless a node signed its own report, so the witness is
 //! the operator.
@@ -105,7 +105,7 @@ pub fn process_as_planned(evidence: &Evidence, replica: &str) -> bool {
         return false;
     };
     // The template asks for any free port ("0") and the process reports which it
-    // got; the port is tied to the process by the rank_up event.
+    // got; where it listens is tied to the process by the rank_up event.
     engine.argv == plan.argv(planned, "{executable}", "0") && engine.env == plan.engine.env
 }
 
@@ -121,8 +121,8 @@ fn lived(evidence: &Evidence, replica: &str) -> bool {
             replica: r,
             pid,
             start_ticks,
-            port,
-        } => r == replica && (*pid, *start_ticks) == ours && *port == engine.port,
+            listen,
+        } => r == replica && (*pid, *start_ticks) == ours && *listen == engine.listen,
         _ => false,
     };
     let alive = |l: &EventLine| match &l.event {
@@ -154,6 +154,41 @@ fn lived(evidence: &Evidence, replica: &str) -> bool {
     }
 }
 
+/// Where the processes that this run launched listen, by endpoint.
+pub struct Listening<'a>(BTreeMap<&'a str, Vec<&'a str>>);
+
+impl<'a> Listening<'a> {
+    /// As the log tells it.
+    pub fn of(evidence: &'a Evidence) -> Self {
+        let mut by_endpoint: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for line in &evidence.events {
+            let Event::RankUp {
+                replica, listen, ..
+            } = &line.event
+            else {
+                continue;
+            };
+            let serves = |e: &&EndpointPlan| e.replicas.contains(replica);
+            for endpoint in evidence.plan.endpoints.iter().filter(serves) {
+                by_endpoint.entry(&endpoint.name).or_default().push(listen);
+            }
+        }
+        Self(by_endpoint)
+    }
+
+    /// True when something launched for `endpoint` listens at `peer`.
+    pub fn leads_to(&self, endpoint: &str, peer: &str) -> bool {
+        self.0.get(endpoint).is_some_and(|at| at.contains(&peer))
+    }
+
+    /// Where it listens, for people.
+    pub fn at(&self, endpoint: &str) -> String {
+        self.0
+            .get(endpoint)
+            .map_or(String::new(), |at| at.join(" or "))
+    }
+}
+
 /// Attribution of every declared attempt, in order.
 pub fn attributions(
     evidence: &Evidence,
@@ -161,9 +196,10 @@ pub fn attributions(
     taints: &[Taint],
 ) -> Vec<Attribution> {
     let faults = rank_faults(evidence);
+    let listening = Listening::of(evidence);
     declared
         .iter()
-        .map(|d| match fault(evidence, d, &faults, taints) {
+        .map(|d| match fault(evidence, d, &faults, &listening, taints) {
             None => Attribution::Verified,
             Some(because) => Attribution::Unverified {
                 because: because.to_owned(),
@@ -176,6 +212,7 @@ fn fault<'a>(
     evidence: &'a Evidence,
     declared: &Declared,
     faults: &BTreeMap<&str, &'a str>,
+    listening: &Listening,
     taints: &[Taint],
 ) -> Option<&'a str> {
     let trace = match declared.trace {
@@ -199,6 +236,11 @@ fn fault<'a>(
         .find_map(|r| faults.get(r.as_str()))
     {
         return Some(why);
+    }
+    // The name in the log is ours; where the connection led is the system's word.
+    let leads_to = |peer: &String| listening.leads_to(&endpoint.name, peer);
+    if !trace.peer.as_ref().is_some_and(leads_to) {
+        return Some("peer-not-the-endpoint");
     }
     let touched = |t: &Taint| t.reqs.is_empty() || t.reqs.contains(&trace.req);
     if taints.iter().any(touched) {

@@ -25,6 +25,12 @@ pub fn record(evidence: &Evidence, index: &Index, stated: &Stated) -> RunRecord 
     let taints = status::taints(&evidence.events);
     let attributions = attribution::attributions(evidence, &declared, &taints);
     let grades = aligned_grades(evidence, &declared);
+    let measured: Vec<&Trace> = evidence
+        .traces
+        .requests
+        .iter()
+        .filter(|t| !t.warmup)
+        .collect();
     let cases = cases(&declared, &grades, &attributions);
     let mut record = RunRecord {
         run: run(evidence, &declared, taints),
@@ -38,7 +44,8 @@ pub fn record(evidence: &Evidence, index: &Index, stated: &Stated) -> RunRecord 
         grades: grade_counts(&cases),
         attribution: attribution_counts(&cases),
         integrity: integrity_counts(evidence),
-        metrics: serving(&declared, &grades),
+        client_lag: lag::of_log(&evidence.events),
+        metrics: serving(&plan.load, &declared, &measured, &grades),
         cases,
         limitations: Vec::new(),
         conditions: conditions(evidence),
@@ -334,6 +341,9 @@ fn cases(
                 if t.finish.is_some() && t.done.is_none() && d.transport() == Transport::Completed {
                     flags.push("no-done".into());
                 }
+                if t.attempt > 0 {
+                    flags.push("retried".into());
+                }
                 flags.extend(t.odd.keys().map(|o| format!("odd-{}", name_of(o))));
             }
             CaseRecord {
@@ -476,6 +486,7 @@ fn conditions(evidence: &Evidence) -> Conditions {
             plan.requests.reasoning_effort.clone().unwrap_or_default(),
         ),
         ("token_counts", "server".to_owned()),
+        ("load", load(plan)),
     ]
     .into_iter()
     .map(|(k, v)| (k.to_owned(), v))
@@ -487,6 +498,21 @@ fn conditions(evidence: &Evidence) -> Conditions {
         })
         .finish();
     Conditions { values, digest }
+}
+
+/// How requests are sent: `closed`, or the stages of an open loop; and what is
+/// tried again.
+fn load(plan: &crate::plan::RunPlan) -> String {
+    let stages = plan.load.stages.iter().map(|s| {
+        let seed = s.seed.map_or(String::new(), |n| format!(" seed {n}"));
+        format!(" {}{seed} {}/1000s", s.arrivals, s.millihertz)
+    });
+    let retry = plan.load.retry.as_ref().map_or(String::new(), |r| {
+        let on: Vec<&str> = r.on.iter().map(|t| t.name()).collect();
+        format!("; {} attempts on {}", r.attempts, on.join(","))
+    });
+    let stages: Vec<String> = stages.collect();
+    format!("{}{}{retry}", plan.load.mode, stages.join(","))
 }
 
 fn provenance(evidence: &Evidence, stated: &Stated) -> Provenance {
@@ -529,6 +555,12 @@ fn facts(
             .count() as u64,
         tokens_missing: traces()
             .filter(|t| t.transport() == Transport::Completed && t.completion_tokens().is_none())
+            .count() as u64,
+        retries: evidence
+            .traces
+            .requests
+            .iter()
+            .filter(|t| t.attempt > 0 && t.send.is_some())
             .count() as u64,
         think_tags: grades
             .iter()

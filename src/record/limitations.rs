@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use super::lag::lagging;
 use super::{CacheProof, Limitation, RunRecord};
 use crate::plan::Pin;
 
@@ -79,6 +80,16 @@ pub const TEXTS: &[(&str, &str, &str)] = &[
         "think-tags-left-out",
         "{n} answers had reasoning tags in their final content; their final-content timing is left out.",
         "{n} yanıtın nihai içeriğinde akıl yürütme etiketleri vardı; içerik zamanları dışarıda bırakıldı.",
+    ),
+    (
+        "attempts-repeated",
+        "{n} further attempts were sent after failures, as the plan declares; a case counts as its last attempt.",
+        "Planın bildirdiği gibi başarısızlıklardan sonra {n} deneme daha gönderildi; her durum son denemesiyle sayılır.",
+    ),
+    (
+        "client-lag",
+        "The measuring client itself was late by {p99} ms at the 99th percentile, over 1 % of {metrics}.",
+        "Ölçen istemcinin kendisi 99. yüzdelikte {p99} ms gecikti; bu {metrics} değerinin %1'inden fazladır.",
     ),
     (
         "cold-cache-not-shown",
@@ -190,6 +201,8 @@ pub struct Facts {
     pub tokens_missing: u64,
     /// Answers flagged for think tags.
     pub think_tags: u64,
+    /// Further attempts that were sent.
+    pub retries: u64,
 }
 
 /// Applies the rules (version 1) to a record whose other groups are derived.
@@ -210,8 +223,21 @@ pub fn derive(record: &RunRecord, facts: Facts) -> Vec<Limitation> {
     length(record, &mut out);
     out.count("reasoning-not-counted-apart", facts.reasoning_uncounted);
     out.count("token-counts-missing", facts.tokens_missing);
-    out.always("no-continuous-usage");
+    if record
+        .metrics
+        .iter()
+        .any(|m| m.id == "time-per-output-token/v1" && m.value.is_none())
+    {
+        out.always("no-continuous-usage");
+    }
     out.count("think-tags-left-out", facts.think_tags);
+    out.count("attempts-repeated", facts.retries);
+    if let Some((lag, ids)) = lagging(record) {
+        out.add(
+            "client-lag",
+            &[("p99", ns_as_ms(lag.p99_ns)), ("metrics", ids.join(", "))],
+        );
+    }
     match &record.cache.proof {
         CacheProof::Proven { .. } => {}
         CacheProof::Refused { reason } => {
@@ -253,6 +279,11 @@ pub fn derive(record: &RunRecord, facts: Facts) -> Vec<Limitation> {
     }
     outcome(record, declared, &mut out);
     out.0
+}
+
+/// Milliseconds with every nanosecond, so nothing is rounded.
+fn ns_as_ms(ns: u64) -> String {
+    format!("{}.{:06}", ns / 1_000_000, ns % 1_000_000)
 }
 
 fn length(record: &RunRecord, out: &mut Rules) {

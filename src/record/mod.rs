@@ -6,6 +6,7 @@
 
 pub mod attribution;
 pub mod derive;
+pub mod lag;
 pub mod limitations;
 pub mod status;
 pub mod subjects;
@@ -57,6 +58,8 @@ pub struct RunRecord {
     pub attribution: AttributionCounts,
     /// Replica integrity.
     pub integrity: IntegrityCounts,
+    /// How late the measuring client itself was; absent when nothing was measured.
+    pub client_lag: Option<ClientLag>,
     /// Figures, by the definitions of docs/metrics.md.
     pub metrics: Vec<Metric>,
     /// Every declared attempt.
@@ -93,6 +96,23 @@ pub struct Run {
     pub suite: String,
     /// Kind of measurement.
     pub kind: String,
+}
+
+/// How long work that was ready to run waited for the client's own threads while
+/// the measured requests ran.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClientLag {
+    /// Samples.
+    pub n: u64,
+    /// Nanoseconds between two samples.
+    pub every_ns: u64,
+    /// Median, at most 1/32 too high.
+    pub p50_ns: u64,
+    /// 99th percentile, at most 1/32 too high.
+    pub p99_ns: u64,
+    /// Largest, exact.
+    pub max_ns: u64,
 }
 
 /// How a run ended.

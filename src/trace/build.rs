@@ -109,6 +109,9 @@ fn numbers(event: &Event) -> [u64; 4] {
             cached,
             ..
         } => [prompt, completion, reasoning, cached].map(|n| n.unwrap_or(0)),
+        Event::ClientLag {
+            n, every, p99, max, ..
+        } => [*n, *every, *p99, *max],
         _ => [0; 4],
     }
 }
@@ -157,13 +160,17 @@ fn step(trace: &mut Trace, last: &mut Last, t: u64, event: &Event) -> Result<(),
             }
             trace.connect_start = Some(t);
         }
-        Event::Connected { reused, .. } => {
+        Event::Connected { reused, peer, .. } => {
             once(trace.connected.is_some(), "a second connection")?;
+            if !is_address(peer) {
+                return Err("its peer is no address with a port");
+            }
             if *reused == trace.connect_start.is_some() {
                 return Err("a connection is either kept alive or made");
             }
             trace.connected = Some(t);
             trace.reused = *reused;
+            trace.peer = Some(peer.clone());
         }
         Event::Send { .. } => {
             once(
@@ -194,6 +201,12 @@ fn step(trace: &mut Trace, last: &mut Last, t: u64, event: &Event) -> Result<(),
         }
     }
     Ok(())
+}
+
+/// An address and a port, written in the one way that the client writes them.
+fn is_address(text: &str) -> bool {
+    text.parse::<std::net::SocketAddr>()
+        .is_ok_and(|a| a.port() != 0 && a.to_string() == text)
 }
 
 fn content(trace: &mut Trace, last: &mut Last, t: u64, event: &Event) -> Result<(), &'static str> {
@@ -257,6 +270,10 @@ fn content(trace: &mut Trace, last: &mut Last, t: u64, event: &Event) -> Result<
             usage.completion = completion.or(usage.completion);
             usage.reasoning = reasoning.or(usage.reasoning);
             usage.cached = cached.or(usage.cached);
+            if trace.chunks.len() == 1 && trace.first_chunk_tokens.is_none() {
+                // A server that does not count with each chunk says 0, or nothing.
+                trace.first_chunk_tokens = completion.filter(|n| *n > 0);
+            }
         }
         Event::Finish { reason, .. } => {
             trace.first_event.get_or_insert(t);

@@ -39,9 +39,10 @@ model = "runseal-reference"
 temperature = "0"
 seed = 20261201
 max_tokens = 64
+${usage:-}
 [load]
-concurrency = 1
-repetitions = 1
+concurrency = ${load:-1
+repetitions = 1}
 [timeouts_ms]
 connect = 5000
 first_token = 20000
@@ -133,6 +134,24 @@ kill -9 "$(sed -n 's/^PPid:\t//p' "/proc/$(pid r0)/status")"
 wait $!
 (cd "$work/killed" && "$attest" close bundles/* --key "$work/test-only.key.pem") >/dev/null || true
 keep killed killed
+
+# Two rates one after the other, token counts with every chunk, retries declared.
+load='8
+repetitions = 2
+mode = "open"
+retry = { attempts = 2, on = ["http_error", "connect_error"] }
+[[load.stage]]
+arrivals = "constant"
+millihertz = 20000
+[[load.stage]]
+arrivals = "poisson"
+millihertz = 10000
+seed = 7'
+usage='continuous_usage = true'
+plan open '[]' '[]'
+unset load usage
+run open 0
+keep open open
 
 plan withheld '[]' '["suite/cases.jsonl", "responses.jsonl"]'
 run withheld 0

@@ -24,7 +24,7 @@ import record
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
-from metrics import Attempt, decimal, percentile
+from metrics import Attempt, decimal, percentile, stage_of
 
 OWN = ("index.json", "record.intoto.jsonl")
 STATEMENT, PREDICATE = "https://in-toto.io/Statement/v1", "runseal:run-record/v1"
@@ -32,13 +32,13 @@ STATEMENT, PREDICATE = "https://in-toto.io/Statement/v1", "runseal:run-record/v1
 EVENTS = {k: v.split() for k, v in {
     "state": "state", "declare": "plan_digest nonce case_set_digest keyid key_made_by_run",
     "failure": "state cause detail", "refusal": "cause detail", "signal": "name", "taint": "cause detail reqs",
-    "rank_up": "replica pid start_ticks port", "rank_alive": "replica pid start_ticks",
+    "rank_up": "replica pid start_ticks listen", "rank_alive": "replica pid start_ticks",
     "rank_exit": "replica code signal expected", "gap": "node ms",
     "queued": "req case rep attempt warmup endpoint", "body": "req len digest", "connect_start": "req",
-    "connected": "req reused", "send": "req", "read": "req read bytes", "headers": "req read status event_stream",
+    "connected": "req reused peer", "send": "req", "read": "req read bytes", "headers": "req read status event_stream",
     "delta": "req read ev kind len digest", "usage": "req read prompt completion reasoning cached",
     "finish": "req read reason", "done": "req read", "error": "req read len digest", "odd": "req read what",
-    "end": "req cause", "end_of_log": ""}.items()}
+    "end": "req cause", "client_lag": "state n every p50 p99 max", "end_of_log": ""}.items()}
 
 
 class Broken(Exception):
@@ -254,17 +254,60 @@ class Bundle:
             self.cases = {c["id"]: c for c in map(f.parse, self.lines("suite/cases.jsonl"))}
             self.expect("suite", list(self.cases) == suite["case_ids"], "other case ids than the plan declares")
         keys = [(c, r) for r in range(plan["load"]["repetitions"]) for c in suite["case_ids"]]
-        place, seen = {k: i for i, k in enumerate(keys)}, set()
+        place, seen = {k: i for i, k in enumerate(keys)}, {}
         for a in self.attempts:
             key, where = (a.case, a.rep, a.warmup), f"attempt {a.req}"
-            self.expect(where, key not in seen and a.attempt == 0 and a.warmup == (a.case == "warmup"), "undeclared")
-            seen.add(key)
+            self.expect(where, self.declared(a, seen.get(key)) and a.warmup == (a.case == "warmup"), "undeclared")
+            seen[key] = a
+            if a.peer is not None:
+                at = self.listening(a.endpoint)
+                self.expect(where, a.peer in at, f"connected to {a.peer}, its endpoint listens at {at}")
             if not a.warmup:
                 i = place.get((a.case, a.rep))
                 planned = i is not None and plan["endpoints"][i % len(plan["endpoints"])]["name"]
                 self.expect(where, a.endpoint == planned, f"went to {a.endpoint}, planned was {planned}")
         graded = sorted((g["case"], g["rep"]) for g in self.grades)
         self.expect("grades.jsonl", graded == sorted(keys), "not one line per declared attempt")
+
+        self.check_schedule()
+        self.check_lag()
+
+    def declared(self, a, before):
+        """First attempts, and the further ones of plan.load.retry."""
+        retry = self.plan["load"].get("retry")
+        if before is None:
+            return a.attempt == 0
+        return (retry is not None and not a.warmup and a.attempt == before.attempt + 1 < retry["attempts"]
+                and before.transport() in retry["on"] and before.endpoint == a.endpoint
+                and before.at.get("end", a.queued + 1) <= a.queued)
+
+    def listening(self, endpoint):
+        replicas = next((e["replicas"] for e in self.plan["endpoints"] if e["name"] == endpoint), [])
+        return [e["listen"] for e in self.events if e["e"] == "rank_up" and e["replica"] in replicas]
+
+    def check_schedule(self):
+        load, over = self.plan["load"], 0
+        for i, stage in enumerate(load.get("stages", [])):
+            mine = [a for a in self.attempts if not a.warmup and stage_of(load, a.rep) == i]
+            first = [a for a in mine if a.attempt == 0]
+            due = f.offsets(stage, len(first))
+            start = first[0].queued - due[0] if first else over
+            for a, offset in zip(first, due):
+                self.expect(f"attempt {a.req}", a.queued == start + offset, f"was due at {start + offset}")
+            self.expect(f"stage {i + 1}", start >= over, "began before the one before had ended")
+            over = max((a.at["end"] for a in mine if "end" in a.at), default=over)
+
+    def check_lag(self):
+        lags = [e for e in self.events if e["e"] == "client_lag"]
+        self.expect("client_lag", all(e["state"] == "measure" and e["p50"] <= e["p99"] <= e["max"] for e in lags)
+                    and len(lags) <= 1, "impossible")
+        measured = [a for a in self.attempts if not a.warmup]
+        ends = [a.at["end"] for a in measured if "end" in a.at]
+        if lags and ends:
+            spanned = max(ends) - min(a.queued for a in measured)
+            self.expect("client_lag", (lags[0]["n"] + 1) * lags[0]["every"] > spanned, "too few samples")
+        ended_early = any(e["e"] in ("signal", "failure") for e in self.events)
+        self.expect("client_lag", lags or not measured or ended_early, "missing")
 
     def check_answers(self):
         if self.responses is None:

@@ -200,6 +200,8 @@ def body(requests, messages, max_tokens, filled):
     out["seed"] = requests["seed"]
     out["stream"] = True
     out["stream_options"] = {"include_usage": True}
+    if requests.get("continuous_usage"):
+        out["stream_options"]["continuous_usage_stats"] = True
     if "reasoning_effort" in requests:
         out["reasoning_effort"] = requests["reasoning_effort"]
     return canonical(out)
@@ -209,3 +211,33 @@ def body(requests, messages, max_tokens, filled):
 
 def pae(kind, payload):
     return b"DSSEv1 %d %s %d %s" % (len(kind), kind.encode(), len(payload), payload)
+
+
+# --- 8.6. Schedule of an open loop -----------------------------------------
+
+LN2 = 799144290325165978  # ln 2 * 2**60, rounded down
+
+
+def log2_48(m):
+    """log2 in units of 2**-48, rounded down: one bit per squaring."""
+    whole = m.bit_length() - 1
+    x, log = m << (62 - whole), whole
+    for _ in range(48):
+        x = x * x >> 62
+        bit = x >> 63
+        x, log = x >> bit, log << 1 | bit
+    return log
+
+
+def offsets(stage, n):
+    """Due times of a stage's requests after its start, in nanoseconds."""
+    rate, out, total = stage["millihertz"], [], 0
+    for i in range(n):
+        if stage["arrivals"] == "constant":
+            out.append(i * 10**12 // rate)
+            continue
+        m = (int.from_bytes(enc("arrivals/v1", u64(stage["seed"]), u64(i))[:8]) >> 11) + 1
+        ln = ((53 << 48) - log2_48(m)) * LN2 >> 60
+        total += ln * 10**12 // rate >> 48
+        out.append(total)
+    return out

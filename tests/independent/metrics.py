@@ -1,5 +1,6 @@
 """docs/formats.md, section 8 (attempts, transport) and docs/metrics.md, in Python."""
 
+import ipaddress
 from fractions import Fraction
 
 MS, S = 10**6, 10**9
@@ -19,7 +20,8 @@ class Attempt:
         self.at = {}          # stamp of each event that occurs at most once
         self.body = self.status = self.cause = self.finish = None
         self.reused = self.event_stream = False
-        self.first_generated = self.first_content = None
+        self.first_generated = self.first_content = self.last_generated = None
+        self.peer = self.first_chunk_tokens = None
         self.chunks, self.deltas, self.errors, self.odd = [], [], [], set()
         self.usage = dict.fromkeys(("prompt", "completion", "reasoning", "cached"))
         self.last = (event["t"], 0, 0)   # stamp, read, server-sent event
@@ -46,13 +48,17 @@ class Attempt:
         if kind == "body":
             self.body = (e["len"], e["digest"])
         elif kind == "connected":
-            self.reused = e["reused"]
+            self.reused, self.peer = e["reused"], e["peer"]
+            if not address(self.peer) or self.reused == ("connect_start" in self.at):
+                return "an impossible connection"
         elif kind == "headers":
             self.status, self.event_stream = e["status"], e["event_stream"]
         elif kind == "delta":
             return self.delta(e, last_ev)
         elif kind == "usage":
             self.usage.update({k: e[k] for k in self.usage if e[k] is not None})
+            if len(self.chunks) == 1 and self.first_chunk_tokens is None:
+                self.first_chunk_tokens = e["completion"] or None
         elif kind == "finish" and self.finish is None:
             self.finish = e["reason"]
         elif kind == "error":
@@ -73,6 +79,7 @@ class Attempt:
         if kind != "empty":
             if self.first_generated is None:
                 self.first_generated = t
+            self.last_generated = t
             if not (self.deltas and self.deltas[-1][0] == ev and self.deltas[-1][1] != "empty"):
                 self.chunks.append(t)
         if kind == "content" and self.first_content is None:
@@ -140,10 +147,39 @@ def decimal(value, places):
     return f"{whole[:-places]}.{whole[-places:]}" if places else whole
 
 
-def figures(declared, grades):
-    """All entries of metrics[]. `declared` holds Attempt or None, `grades` the grade lines in the same order."""
+def address(text):
+    """A socket address in the one way that the client writes it."""
+    host, _, port = text.rpartition(":")
+    try:
+        ip = ipaddress.ip_address(host[1:-1] if host.startswith("[") else host)
+    except ValueError:
+        return False
+    shown = f"[{ip}]" if ip.version == 6 else str(ip)
+    return shown == host and port.isdigit() and str(int(port)) == port and 0 < int(port) < 65536
+
+
+def stage_of(load, rep):
+    return rep // (load["repetitions"] // max(len(load.get("stages", [])), 1))
+
+
+def figures(load, declared, attempts, grades):
+    """All entries of metrics[], per stage where there are several."""
+    stages = load.get("stages", [])
+    if len(stages) < 2:
+        return of_stage(load, declared, attempts, grades)
+    out = []
+    for i in range(len(stages)):
+        mine = [j for j, g in enumerate(grades) if stage_of(load, g["rep"]) == i]
+        for m in of_stage(load, [declared[j] for j in mine], [a for a in attempts if stage_of(load, a.rep) == i],
+                          [grades[j] for j in mine]):
+            out.append({**m, "stage": i + 1})
+    return out
+
+
+def of_stage(load, declared, attempts, grades):
+    """`declared` holds Attempt or None, `grades` the grade lines in the same order, `attempts` all measured ones."""
     d = len(declared)
-    sent = [a for a in declared if a and "send" in a.at]
+    sent = [a for a in attempts if "send" in a.at]
     ends = [a.at.get("end") for a in sent]
     batch = max(ends) - min(a.at["send"] for a in sent) if sent and None not in ends else None
     rate = lambda n, places: decimal(Fraction(n * S, batch), places) if batch else None
@@ -165,7 +201,7 @@ def figures(declared, grades):
 
     counted = [a for a in sent if a.completion_tokens() is not None]
     tokens = sum(a.completion_tokens() for a in counted)
-    lacking = sum(1 for a in declared if a and a.transport() == "completed" and a.completion_tokens() is None)
+    lacking = sum(1 for a in attempts if a.transport() == "completed" and a.completion_tokens() is None)
     note = (f"incomplete: {lacking} completed attempts without a token count" if lacking
             else "no attempt reported tokens" if not counted
             else None if batch else "an attempt has no end")
@@ -202,7 +238,19 @@ def figures(declared, grades):
                             if not a.reused and {"connected", "connect_start"} <= a.at.keys()], half, "new connections")
     time("queue-time-max", [a.at.get("connect_start", a.at["connected"]) - a.queued for a in sent], Fraction(1),
          "sent attempts")
-    put("time-per-output-token", None, "ms", 0, "(last generated \u2212 first generated) / (n \u2212 k1)",
-        "attempts with continuous usage",
-        "not measurable: the tokens in the first chunk are unknown without continuous usage")
+    per_token = []
+    for a in sent:
+        n, k1 = a.completion_tokens(), a.first_chunk_tokens
+        if n is not None and k1 is not None and n > k1:
+            per_token.append(Fraction(a.last_generated - a.first_generated, n - k1))
+    value = percentile(per_token, half)
+    put("time-per-output-token", decimal(None if value is None else value / MS, 3), "ms", len(per_token),
+        "median (type 7) of (last generated \u2212 first generated) / (n \u2212 k1)", "attempts with continuous usage",
+        "not measurable: the tokens in the first chunk are unknown without continuous usage" if value is None else None)
+    if load.get("stages"):
+        since_due = lambda stamp: [t - a.queued for a in sent if (t := stamp(a)) is not None]
+        time("due-to-first-generated-median", since_due(lambda a: a.first_generated), half,
+             "sent attempts with generated output")
+        time("due-to-end-median", since_due(lambda a: a.at.get("end")), half, "sent attempts, failures included")
+        time("due-to-send-p95", since_due(lambda a: a.at["send"]), Fraction(95, 100), "sent attempts", "tail")
     return out

@@ -143,7 +143,7 @@ def lived(b, replica):
         return False
     ours = lambda e: e["replica"] == replica and (e["pid"], e["start_ticks"]) == (engine["pid"], engine["start_ticks"])
     seq = lambda kind, want: [e["seq"] for e in b.events if e["e"] == kind and want(e)]
-    up = seq("rank_up", lambda e: ours(e) and e["port"] == engine["port"])
+    up = seq("rank_up", lambda e: ours(e) and e["listen"] == engine["listen"])
     alive = seq("rank_alive", ours)
     exits = seq("rank_exit", lambda e: e["replica"] == replica)
     ends = seq("end", lambda e: True)
@@ -191,6 +191,8 @@ def attribution(b, attempt, faults, taints):
         because = "endpoint-not-in-plan"
     else:
         because = next((faults[r] for r in endpoint["replicas"] if faults[r]), None)
+        if not because and attempt.peer not in b.listening(endpoint["name"]):
+            because = "peer-not-the-endpoint"
         if not because and any(not t["reqs"] or attempt.req in t["reqs"] for t in taints):
             because = "tainted"
     return {"attribution": "unverified", "because": because} if because else {"attribution": "verified"}
@@ -201,6 +203,8 @@ def case_record(key, attempt, grade, attributed):
     transport = transport_of(a)
     if a and transport == "completed" and "done" not in a.at:
         flags.append("no-done")
+    if a and a.attempt > 0:
+        flags.append("retried")
     if a:
         flags += ["odd-" + o.replace("_", "-") for o in ODDITIES if o in a.odd]
     return {"case": key[0], "rep": key[1], "endpoint": a and a.endpoint, "transport": transport,
@@ -246,6 +250,23 @@ def common(engines, read):
     return values[0] if values and all(v == values[0] for v in values) else None
 
 
+def load(plan):
+    stages = ",".join(f" {s['arrivals']}" + (f" seed {s['seed']}" if "seed" in s else "") + f" {s['millihertz']}/1000s"
+                      for s in plan.get("stages", []))
+    retry = plan.get("retry")
+    return plan["mode"] + stages + (f"; {retry['attempts']} attempts on {','.join(retry['on'])}" if retry else "")
+
+
+def lagging(record):
+    """Medians that the client's lag is more than 1 % of, as they are reported."""
+    lag = record["client_lag"]
+    if not lag:
+        return []
+    medians = [m for m in record["metrics"] if m["unit"] == "ms" and m["estimator"].startswith("median") and m["value"]]
+    return [m["id"] + (f" @ stage {m['stage']}" if "stage" in m else "") for m in medians
+            if lag["p99_ns"] * 100 > int(m["value"].replace(".", "")) * 1000]
+
+
 def conditions(plan, nodes):
     hardware = "; ".join(
         f"{n['before']['arch']} {'?' if n['before']['cpu_model'] is None else n['before']['cpu_model']}"
@@ -255,7 +276,7 @@ def conditions(plan, nodes):
               "hardware": hardware, "cache": plan["cache"]["claim"], "concurrency": str(plan["load"]["concurrency"]),
               "endpoints": str(len(plan["endpoints"])), "temperature": r["temperature"], "seed": str(r["seed"]),
               "max_tokens": str(r["max_tokens"]), "extra": canonical(r["extra"]).decode(),
-              "reasoning_effort": r.get("reasoning_effort", ""), "token_counts": "server"}
+              "reasoning_effort": r.get("reasoning_effort", ""), "token_counts": "server", "load": load(plan["load"])}
     fields = [x.encode() for k in sorted(values) for x in (k, values[k])]
     return {"values": values, "digest": enc("conditions/v1", *fields).hex()}
 
@@ -278,8 +299,12 @@ def limitations(r, b, declared, grades):
     there = [a for a in declared if a]
     n_of("reasoning-not-counted-apart", sum(a.reasoning_bytes() > 0 and a.reasoning_tokens() is None for a in there))
     n_of("token-counts-missing", sum(a.transport() == "completed" and a.completion_tokens() is None for a in there))
-    add("no-continuous-usage")
+    add("no-continuous-usage", any(m["id"] == "time-per-output-token/v1" and m["value"] is None for m in r["metrics"]))
     n_of("think-tags-left-out", sum("think-tags" in g["flags"] for g in grades))
+    n_of("attempts-repeated", sum(a.attempt > 0 and "send" in a.at for a in b.attempts))
+    ids = lagging(r)
+    p99 = r["client_lag"]["p99_ns"] if ids else 0
+    add("client-lag", bool(ids), p99=f"{p99 // 10**6}.{p99 % 10**6:06}", metrics=", ".join(ids))
     proof = r["cache"]["proof"]
     if proof == "refused":
         add("cold-cache-not-shown", reason=r["cache"]["reason"])
@@ -371,7 +396,9 @@ def derive(b, stated):
         "integrity": {"replicas": len(plan["replicas"]), "verified": len(verified), "unchanged_after": len(unchanged),
                       "distinct": min((distinct([r for (_, role), r in sorted(b.reports.items()) if role == want])
                                        for want in roles), default=0)},
-        "metrics": figures(declared, grades),
+        "client_lag": next(({"n": e["n"], "every_ns": e["every"], "p50_ns": e["p50"], "p99_ns": e["p99"],
+                             "max_ns": e["max"]} for e in b.events if e["e"] == "client_lag"), None),
+        "metrics": figures(plan["load"], declared, [a for a in b.attempts if not a.warmup], grades),
         "cases": cases,
         "conditions": conditions(plan, b.nodes),
         "provenance": {"suite": plan["suite"]["digest"], "evaluator": plan["suite"]["scorer"],

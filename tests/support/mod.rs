@@ -35,8 +35,9 @@ pub const TAINTED: &str = "tainted";
 pub const KILLED: &str = "killed";
 pub const WITHHELD: &str = "withheld";
 pub const PUBLISHED: &str = "withheld-published";
-pub const ALL: [&str; 7] = [
-    COMPLETED, REFUSED, FAILED, TAINTED, KILLED, WITHHELD, PUBLISHED,
+pub const OPEN: &str = "open";
+pub const ALL: [&str; 8] = [
+    COMPLETED, REFUSED, FAILED, TAINTED, KILLED, WITHHELD, PUBLISHED, OPEN,
 ];
 
 pub fn golden() -> PathBuf {

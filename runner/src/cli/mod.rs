@@ -12,6 +12,7 @@ mod keys;
 mod pin;
 mod plan;
 mod run;
+mod self_test;
 mod sign;
 mod verdict;
 
@@ -43,6 +44,7 @@ enum Command {
     Close(close::Args),
     Sign(sign::Args),
     Engine(engine::Args),
+    SelfTest(self_test::Args),
 }
 
 fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
@@ -55,6 +57,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Close(args) => close::run(args),
         Command::Sign(args) => sign::run(args),
         Command::Engine(args) => engine::run(args),
+        Command::SelfTest(args) => self_test::run(args),
     }
 }
 

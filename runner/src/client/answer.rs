@@ -8,11 +8,14 @@ use std::ops::ControlFlow;
 
 use hyper::header::CONTENT_TYPE;
 use hyper::http::response::Parts;
-use runseal::event::{DeltaKind, EndCause, Event, Oddity, delta_digest, error_digest};
+use runseal::event::{DeltaHasher, DeltaKind, EndCause, Event, Oddity, error_digest};
 use runseal::response::Response;
+use runseal::trace::{Trace, Transport};
 
+use super::Headers;
 use super::chunk::{Choice, Payload, interpret};
 use super::sse::{Frame, Framer, Tail};
+use super::template::Template;
 use super::wire::Ending;
 use crate::recorder::{Batch, Recorder};
 
@@ -27,6 +30,8 @@ pub(super) struct Log {
     req: u32,
     last: u64,
     ended: bool,
+    /// What [`Trace::transport`] looks at, kept while it is at hand.
+    outline: Trace,
 }
 
 impl Log {
@@ -37,6 +42,7 @@ impl Log {
             req,
             last: 0,
             ended: false,
+            outline: Trace::default(),
         }
     }
 
@@ -46,7 +52,38 @@ impl Log {
 
     pub fn push(&mut self, t: u64, event: &Event) {
         self.last = self.last.max(t);
+        self.sketch(event);
         self.batch.push(self.last, event);
+    }
+
+    fn sketch(&mut self, event: &Event) {
+        let outline = &mut self.outline;
+        match event {
+            Event::ConnectStart { .. } => outline.connect_start = Some(self.last),
+            Event::Send { .. } => outline.send = Some(self.last),
+            Event::Headers {
+                status,
+                event_stream,
+                ..
+            } => {
+                outline.status = Some(*status);
+                outline.event_stream = *event_stream;
+            }
+            Event::Finish { reason, .. } => outline.finish = Some(reason.clone()),
+            // One is enough, and a server may send any number.
+            Event::Error { len, digest, .. } if outline.errors.is_empty() => {
+                outline.errors.push((*len, digest.clone()));
+            }
+            Event::End { cause, .. } => outline.cause = Some(*cause),
+            _ => {}
+        }
+    }
+
+    fn push_delta(&mut self, t: u64, read_ev: [u32; 2], kind: DeltaKind, len: u64, d: [u8; 16]) {
+        self.last = self.last.max(t);
+        let [read, ev] = read_ev;
+        self.batch
+            .push_delta(self.last, [self.req, read, ev], kind, len, d);
     }
 
     pub fn submit(&mut self) {
@@ -86,7 +123,13 @@ pub(super) struct Answer {
 
 struct Inner {
     log: Log,
+    /// Of the request; their values must not get into what is kept.
+    headers: Headers,
     salt: [u8; 32],
+    hasher: DeltaHasher,
+    /// From the latest chunk that was fit for one. It was interpreted, so a model
+    /// name that it holds has been taken.
+    template: Option<Template>,
     response: Response,
     mode: Mode,
     whole: Vec<u8>,
@@ -104,7 +147,7 @@ struct Inner {
 }
 
 impl Answer {
-    pub fn new(log: Log, salt: [u8; 32]) -> Self {
+    pub fn new(log: Log, salt: [u8; 32], headers: Headers) -> Self {
         let response = Response {
             req: log.req,
             salt: hex::encode(salt),
@@ -114,7 +157,10 @@ impl Answer {
             framer: Framer::new(),
             inner: Inner {
                 log,
+                headers,
                 salt,
+                hasher: DeltaHasher::new(&salt),
+                template: None,
                 response,
                 mode: Mode::Head,
                 whole: Vec::new(),
@@ -136,6 +182,11 @@ impl Answer {
 
     pub fn into_response(self) -> Response {
         self.inner.response
+    }
+
+    /// The transport state, by the rules that judge the log.
+    pub fn transport(&self) -> Transport {
+        self.inner.log.outline.transport()
     }
 
     /// Stamp of the send, when it happened.
@@ -272,6 +323,7 @@ impl Inner {
     }
 
     fn error(&mut self, text: String) {
+        let text = self.headers.hide(text);
         let len = text.len() as u64;
         let digest = error_digest(&self.salt, text.as_bytes());
         self.response.errors.push(text);
@@ -292,6 +344,19 @@ impl Inner {
             Frame::Event { name, data } => (name, data),
         };
         self.ev += 1;
+        if name.is_empty()
+            && !self.finished
+            && let Some((kind, text)) = self.template.as_ref().and_then(|t| t.text(data))
+        {
+            self.progress = self.t;
+            self.generated = true;
+            self.delta(kind, text);
+            match kind {
+                DeltaKind::Reasoning => self.response.reasoning.push_str(text),
+                _ => self.response.content.push_str(text),
+            }
+            return ControlFlow::Continue(());
+        }
         let Ok(data) = std::str::from_utf8(data) else {
             self.odd(Oddity::BadUtf8);
             return ControlFlow::Continue(());
@@ -307,6 +372,9 @@ impl Inner {
             Payload::NoChoices => self.odd(Oddity::NoChoices),
             Payload::Chunk(chunk) => {
                 self.progress = self.t;
+                if let Some(template) = Template::learn(data, &chunk) {
+                    self.template = Some(template);
+                }
                 if self.response.model.is_none() {
                     self.response.model = chunk.model.map(|m| m.into_owned());
                 }
@@ -363,16 +431,13 @@ impl Inner {
     }
 
     fn delta(&mut self, kind: DeltaKind, text: &str) {
-        let ev = self.ev;
-        let digest = delta_digest(&self.salt, ev, kind, text.as_bytes());
-        let len = text.len() as u64;
-        self.emit(|req, read| Event::Delta {
-            req,
-            read,
-            ev,
-            kind,
-            len,
-            digest,
-        });
+        let digest = self.hasher.digest(self.ev, kind, text.as_bytes());
+        let at = [self.read, self.ev];
+        self.log
+            .push_delta(self.t, at, kind, text.len() as u64, digest);
     }
 }
+
+#[cfg(test)]
+#[path = "answer_traps.rs"]
+mod traps;

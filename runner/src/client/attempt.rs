@@ -23,6 +23,7 @@ use runseal::response::Response;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::answer::{Answer, Log};
+use super::source::Ended;
 use super::wire::{Conn, Happened, Wire};
 use super::{AttemptSpec, Cancel, Client};
 
@@ -45,6 +46,12 @@ impl Client {
     /// Logs that an attempt waits for its turn. Attempts of a run must be queued
     /// in the order of their numbers; they may run in any order.
     pub fn enqueue(&self, spec: AttemptSpec) -> Ticket {
+        self.enqueue_at(spec, self.recorder.now())
+    }
+
+    /// Likewise, for an attempt that was due at `due` on the run's clock, which
+    /// must not lie ahead.
+    pub fn enqueue_at(&self, spec: AttemptSpec, due: u64) -> Ticket {
         let mut log = Log::new(self.recorder.clone(), spec.req);
         let queued = Event::Queued {
             req: spec.req,
@@ -54,7 +61,7 @@ impl Client {
             warmup: spec.warmup,
             endpoint: spec.endpoint.name.clone(),
         };
-        log.push(self.recorder.now(), &queued);
+        log.push(due, &queued);
         // At once and not with the rest: the order of numbers must hold in the
         // log even when a later attempt runs first.
         log.submit();
@@ -75,10 +82,29 @@ impl Ticket {
     /// Runs the attempt to its end. It is logged in any case; what came before a
     /// time limit, a fault or a cancellation is kept.
     pub async fn run(self, cancel: &Cancel) -> Response {
+        self.run_to_end(cancel).await.response
+    }
+
+    /// Likewise, and says what became of it.
+    pub async fn run_to_end(self, cancel: &Cancel) -> Ended {
+        let (case, endpoint) = (self.spec.case.clone(), self.spec.endpoint.name.clone());
+        let (rep, attempt) = (self.spec.rep, self.spec.attempt);
+        let answer = self.exchange(cancel).await;
+        Ended {
+            case,
+            rep,
+            attempt,
+            endpoint,
+            transport: answer.transport(),
+            response: answer.into_response(),
+        }
+    }
+
+    async fn exchange(self, cancel: &Cancel) -> Answer {
         let Ticket { client, spec, log } = self;
         let recorder = client.recorder.clone();
         let mut cancel = cancel.clone();
-        let mut answer = Answer::new(log, spec.salt);
+        let mut answer = Answer::new(log, spec.salt, spec.headers.clone());
 
         let len = spec.body.len() as u64;
         let digest = digest(&spec).await;
@@ -91,7 +117,7 @@ impl Ticket {
             Ok(conn) => conn,
             Err(cause) => {
                 answer.end(recorder.now(), cause);
-                return answer.into_response();
+                return answer;
             }
         };
         let mut wire = Wire::start(conn, request(&spec));
@@ -103,7 +129,7 @@ impl Ticket {
         if let Some(conn) = wire.into_idle() {
             client.give_back(spec.endpoint.addr, conn);
         }
-        answer.into_response()
+        answer
     }
 }
 
@@ -147,12 +173,15 @@ async fn connect(
         return Err(EndCause::Cancelled);
     }
     if let Some(conn) = client.take_idle(addr) {
-        log.push(recorder.now(), &Event::Connected { req, reused: true });
+        log.push(recorder.now(), &connected(req, true, &conn));
         return Ok(conn);
     }
     log.push(recorder.now(), &Event::ConnectStart { req });
     log.submit();
-    let connecting = timeout(spec.timeouts.connect, Conn::connect(addr, recorder.clock()));
+    let connecting = timeout(
+        spec.timeouts.connect,
+        Conn::connect(client, addr, recorder.clock()),
+    );
     let conn = tokio::select! {
         biased;
         () = cancel.cancelled() => return Err(EndCause::Cancelled),
@@ -160,11 +189,18 @@ async fn connect(
     };
     match conn {
         Ok(Ok(conn)) => {
-            let connected = Event::Connected { req, reused: false };
-            log.push(recorder.now(), &connected);
+            log.push(recorder.now(), &connected(req, false, &conn));
             Ok(conn)
         }
         Ok(Err(_)) | Err(_) => Err(EndCause::ConnectError),
+    }
+}
+
+fn connected(req: u32, reused: bool, conn: &Conn) -> Event {
+    Event::Connected {
+        req,
+        reused,
+        peer: conn.peer().to_string(),
     }
 }
 

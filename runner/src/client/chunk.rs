@@ -14,6 +14,8 @@ use runseal::json::{MAX_INTEGER, canonical};
 use runseal::trace::Usage;
 use serde_json::Value;
 
+use super::quick;
+
 /// The data of one event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Payload<'a> {
@@ -58,7 +60,21 @@ pub struct Choice<'a> {
 }
 
 /// Interprets one event. `name` is its `event:` field.
+///
+/// Chunks of the common shape are read in one pass, everything else by
+/// [`interpret_fully`]; the results are the same.
 pub fn interpret<'a>(name: &[u8], data: &'a str) -> Payload<'a> {
+    if name.is_empty()
+        && data.starts_with('{')
+        && let Some(payload) = quick::read(data)
+    {
+        return payload;
+    }
+    interpret_fully(name, data)
+}
+
+/// Interprets one event by way of the full JSON tree.
+pub fn interpret_fully<'a>(name: &[u8], data: &'a str) -> Payload<'a> {
     if name == b"error" {
         return Payload::Error(data);
     }

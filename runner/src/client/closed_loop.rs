@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use runseal::response::Response;
 use tokio::task::JoinSet;
 
+use super::source::{Feed, Source};
 use super::{AttemptSpec, Cancel, Client};
 
 /// Runs all attempts, `concurrency` at a time, and returns the answers in order
@@ -55,31 +56,30 @@ pub async fn run_closed_loop_with<I>(
     I: IntoIterator<Item = AttemptSpec>,
     I::IntoIter: Send + 'static,
 {
-    let specs = Arc::new(Mutex::new(specs.into_iter()));
-    let on_response = Arc::new(on_response);
+    run_closed_loop_from(client, specs.into_iter(), concurrency, cancel, on_response).await;
+}
+
+/// Like [`run_closed_loop_with`], for a source that may want further attempts.
+pub async fn run_closed_loop_from(
+    client: &Client,
+    source: impl Source + 'static,
+    concurrency: usize,
+    cancel: &Cancel,
+    on_response: impl Fn(Response) + Send + Sync + 'static,
+) {
+    let feed = Feed::new(client, source, cancel, on_response);
     let mut workers = JoinSet::new();
     for _ in 0..concurrency.max(1) {
-        let (client, cancel) = (client.clone(), cancel.clone());
-        let (specs, on_response) = (Arc::clone(&specs), Arc::clone(&on_response));
+        let feed = Arc::clone(&feed);
         workers.spawn(async move {
-            loop {
-                let ticket = {
-                    let mut specs = specs.lock().unwrap_or_else(PoisonError::into_inner);
-                    if cancel.is_cancelled() || client.recorder().failed().is_some() {
-                        return;
-                    }
-                    match specs.next() {
-                        Some(spec) => client.enqueue(spec),
-                        None => return,
-                    }
-                };
-                on_response(ticket.run(&cancel).await);
+            while let Some(ticket) = feed.next(None) {
+                feed.run(ticket).await;
             }
         });
     }
     while let Some(worker) = workers.join_next().await {
         // A worker only dies of a panic, which is a bug here or in the caller's
-        // iterator; its attempt was logged as cancelled when its task unwound.
+        // source; its attempt was logged as cancelled when its task unwound.
         if let Err(e) = worker
             && e.is_panic()
         {

@@ -32,6 +32,8 @@ pub(super) struct Readings {
     pub open: bool,
     /// A request is about to be written; nothing is read before that.
     pub armed: bool,
+    /// Everything goes through unstamped: the handshake of a connection.
+    pub free: bool,
     /// Only look whether the idle connection is still good.
     pub probe: bool,
     /// Stamp before the first write, until it is taken.
@@ -84,11 +86,14 @@ fn probe(socket: &TcpStream) -> Poll<io::Result<()>> {
 impl AsyncRead for StampedIo {
     fn poll_read(
         self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let mut m = this.meter.lock();
+        if m.free {
+            return Pin::new(&mut this.socket).poll_read(cx, buf);
+        }
         if m.probe {
             return probe(&this.socket);
         }
@@ -114,10 +119,14 @@ impl AsyncRead for StampedIo {
 impl StampedIo {
     fn writing<T>(
         self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
         write: impl FnOnce(Pin<&mut TcpStream>, &mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         let this = self.get_mut();
         let mut m = this.meter.lock();
+        if m.free {
+            return write(Pin::new(&mut this.socket), cx);
+        }
         if std::mem::take(&mut m.armed) {
             m.sent = Some(this.clock.now());
         }
@@ -129,18 +138,18 @@ impl StampedIo {
 impl AsyncWrite for StampedIo {
     fn poll_write(
         self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.writing(|socket, cx| socket.poll_write(cx, buf))
+        self.writing(cx, |socket, cx| socket.poll_write(cx, buf))
     }
 
     fn poll_write_vectored(
         self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.writing(|socket, cx| socket.poll_write_vectored(cx, bufs))
+        self.writing(cx, |socket, cx| socket.poll_write_vectored(cx, bufs))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -154,5 +163,79 @@ impl AsyncWrite for StampedIo {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().socket).poll_shutdown(cx)
+    }
+}
+
+/// A connection as HTTP sees it.
+#[derive(Debug)]
+pub(super) enum Stream {
+    /// Bytes as they are.
+    Plain(StampedIo),
+    /// Encrypted above the stamps.
+    #[cfg(feature = "tls")]
+    Tls(Box<tokio_rustls::client::TlsStream<StampedIo>>),
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Plain(s) => Pin::new(s).poll_read(cx, buf),
+            #[cfg(feature = "tls")]
+            Stream::Tls(s) => Pin::new(s).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Stream::Plain(s) => Pin::new(s).poll_write(cx, buf),
+            #[cfg(feature = "tls")]
+            Stream::Tls(s) => Pin::new(s).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Stream::Plain(s) => Pin::new(s).poll_write_vectored(cx, bufs),
+            #[cfg(feature = "tls")]
+            Stream::Tls(s) => Pin::new(s).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Stream::Plain(s) => s.is_write_vectored(),
+            #[cfg(feature = "tls")]
+            Stream::Tls(s) => s.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Plain(s) => Pin::new(s).poll_flush(cx),
+            #[cfg(feature = "tls")]
+            Stream::Tls(s) => Pin::new(s).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Plain(s) => Pin::new(s).poll_shutdown(cx),
+            #[cfg(feature = "tls")]
+            Stream::Tls(s) => Pin::new(s).poll_shutdown(cx),
+        }
     }
 }

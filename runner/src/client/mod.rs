@@ -4,24 +4,36 @@
 //! The layers, from the wire up:
 //!
 //! * `io` stamps each socket read before it is parsed and lets no read through
-//!   while an earlier one is not fully taken;
+//!   while an earlier one is not fully taken; `tls`, where asked for, decrypts
+//!   above the stamps;
 //! * `wire` turns one hyper exchange into a sequence of happenings;
-//! * [`sse`] frames server-sent events, [`chunk`] reads what their data says;
+//! * [`sse`] frames server-sent events, [`chunk`] reads what their data says, by
+//!   way of a [`template`] where a chunk repeats an earlier one;
 //! * `answer` interprets the happenings of one attempt, `attempt` runs it
 //!   against its time limits and logs it from queue to end;
-//! * `closed_loop` keeps a number of attempts going.
+//! * [`source`] gives out attempts, `closed_loop` keeps a number of them going,
+//!   `open_loop` starts them by a [`runseal::schedule`];
+//! * [`lag`] measures how late the client itself is.
 //!
 //! What a response is worth is decided elsewhere, from the log alone
 //! ([`runseal::trace`]): here `[DONE]` and status 200 are things that were read,
-//! not success. There are no retries and no reconnects: a further attempt is a
-//! further [`AttemptSpec`] with its own number.
+//! not success. There are no reconnects, and no retry but a declared one: a
+//! further attempt is a further [`AttemptSpec`] with its own number.
 
 mod answer;
 mod attempt;
 pub mod chunk;
 mod closed_loop;
+pub mod descriptors;
 mod io;
+pub mod lag;
+mod open_loop;
+mod quick;
+pub mod source;
 pub mod sse;
+pub mod template;
+#[cfg(feature = "tls")]
+pub mod tls;
 mod wire;
 
 use std::collections::HashMap;
@@ -35,9 +47,22 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use tokio::sync::watch;
 
 pub use attempt::Ticket;
-pub use closed_loop::{run_closed_loop, run_closed_loop_with};
+pub use closed_loop::{run_closed_loop, run_closed_loop_from, run_closed_loop_with};
+pub use open_loop::{Stage, run_open_loop_with, run_rate_sweep_with};
 
 use crate::recorder::Recorder;
+
+/// The runtime that the client is meant to run on.
+///
+/// One worker: the client costs well under a microsecond per event, so a second
+/// worker would mostly be woken to find nothing to do, and the waking costs more
+/// than the work. Long jobs go to the pool of blocking threads.
+pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+}
 
 /// Where requests go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,7 +121,57 @@ impl Headers {
         self.0.insert(key, value);
         Ok(())
     }
+
+    /// Adds the bearer key that the environment variable `name` holds, as
+    /// `lookup` (usually `|n| std::env::var(n).ok()`) finds it. Neither the key nor
+    /// its length gets into an error or the log.
+    pub fn bearer_from(
+        &mut self,
+        name: &str,
+        lookup: impl FnOnce(&str) -> Option<String>,
+    ) -> Result<(), NoKey> {
+        let key = lookup(name).unwrap_or_default();
+        // Files and shells like to leave a line break behind.
+        let key = key.trim();
+        if key.is_empty() {
+            return Err(NoKey::Missing(name.to_owned()));
+        }
+        self.set("authorization", &format!("Bearer {key}"))
+            .map_err(|_| NoKey::Illegal(name.to_owned()))
+    }
 }
+
+/// The environment holds no usable key.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoKey {
+    /// The variable is unset, empty or not UTF-8.
+    #[error(
+        "the environment variable {0} holds no key (hint: export it, or drop it from the plan)"
+    )]
+    Missing(String),
+    /// The variable's value cannot be sent.
+    #[error("the key in the environment variable {0} has characters that no header may hold")]
+    Illegal(String),
+}
+
+impl Headers {
+    /// The text without any of the values that these headers hold, whole or without
+    /// an authorization scheme in front: servers like to repeat a key that they
+    /// refuse, and what they say becomes evidence.
+    pub(super) fn hide(&self, text: String) -> String {
+        let values = self.0.values().filter_map(|v| v.to_str().ok());
+        let secrets = values.flat_map(|v| [Some(v), v.split_once(' ').map(|(_, key)| key)]);
+        secrets
+            .flatten()
+            .filter(|secret| secret.len() >= SHORTEST_SECRET)
+            .fold(text, |text, secret| text.replace(secret, HIDDEN))
+    }
+}
+
+/// What stands for a hidden value.
+const HIDDEN: &str = "[hidden]";
+/// Shorter values are no secrets, and hiding them would mangle texts.
+const SHORTEST_SECRET: usize = 4;
 
 impl fmt::Debug for Headers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -174,6 +249,8 @@ impl Cancel {
 pub struct Client {
     recorder: Recorder,
     idle: Arc<Mutex<HashMap<SocketAddr, Vec<wire::Conn>>>>,
+    #[cfg(feature = "tls")]
+    secured: Arc<Mutex<HashMap<SocketAddr, tls::Tls>>>,
 }
 
 impl Client {
@@ -182,6 +259,8 @@ impl Client {
         Self {
             recorder,
             idle: Arc::default(),
+            #[cfg(feature = "tls")]
+            secured: Arc::default(),
         }
     }
 
@@ -210,8 +289,41 @@ impl Client {
         self.pool().entry(addr).or_default().push(conn);
     }
 
+    #[cfg(feature = "tls")]
+    fn secured(&self) -> std::sync::MutexGuard<'_, HashMap<SocketAddr, tls::Tls>> {
+        self.secured.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn pool(&self) -> std::sync::MutexGuard<'_, HashMap<SocketAddr, Vec<wire::Conn>>> {
         // Lists of connections: whole between any two statements.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_from_the_environment_is_sent_and_never_shown() {
+        let mut headers = Headers::default();
+        let found = headers.bearer_from("KEY", |n| Some(format!("secret-{n}\n")));
+        assert_eq!(found, Ok(()));
+        assert_eq!(headers.0["authorization"], "Bearer secret-KEY");
+        assert!(!format!("{headers:?} {:?}", headers.0).contains("secret"));
+        assert_eq!(
+            headers.hide("secret-KEY is wrong".into()),
+            "[hidden] is wrong"
+        );
+        assert_eq!(headers.hide("no secret".into()), "no secret");
+        for (value, error) in [
+            (None, NoKey::Missing("KEY".into())),
+            (Some(" \n"), NoKey::Missing("KEY".into())),
+            (Some("se\ncret"), NoKey::Illegal("KEY".into())),
+        ] {
+            let got = headers.bearer_from("KEY", |_| value.map(str::to_owned));
+            assert!(!got.as_ref().unwrap_err().to_string().contains("cret"));
+            assert_eq!(got, Err(error));
+        }
     }
 }

@@ -25,7 +25,8 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use super::io::{Meter, StampedIo};
+use super::Client;
+use super::io::{Meter, StampedIo, Stream};
 use crate::recorder::Clock;
 
 /// An idle connection older than this is not used again: common servers close
@@ -50,21 +51,25 @@ impl Wake for Flag {
 /// A connection between two requests.
 pub(super) struct Conn {
     sender: http1::SendRequest<Full<Bytes>>,
-    driver: http1::Connection<TokioIo<StampedIo>, Full<Bytes>>,
+    driver: http1::Connection<TokioIo<Stream>, Full<Bytes>>,
     /// The driver is finished and must not be polled again.
     over: bool,
     meter: Arc<Meter>,
     flag: Arc<Flag>,
     waker: Waker,
+    /// The other end, as the system says.
+    peer: SocketAddr,
     idle_since: Instant,
 }
 
 impl Conn {
-    pub async fn connect(addr: SocketAddr, clock: Clock) -> io::Result<Self> {
+    pub async fn connect(client: &Client, addr: SocketAddr, clock: Clock) -> io::Result<Self> {
         let socket = TcpStream::connect(addr).await?;
         socket.set_nodelay(true)?;
+        let peer = socket.peer_addr()?;
         let meter = Arc::new(Meter::default());
-        let io = TokioIo::new(StampedIo::new(socket, Arc::clone(&meter), clock));
+        let socket = StampedIo::new(socket, Arc::clone(&meter), clock);
+        let io = TokioIo::new(secured(client, addr, socket, &meter).await?);
         let (sender, driver) = http1::Builder::new()
             .max_buf_size(BUFFER)
             .handshake(io)
@@ -78,8 +83,14 @@ impl Conn {
             meter,
             waker: Waker::from(Arc::clone(&flag)),
             flag,
+            peer,
             idle_since: Instant::now(),
         })
+    }
+
+    /// Where the connection leads.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
     }
 
     fn drive(&mut self) {
@@ -103,6 +114,30 @@ impl Conn {
         self.meter.lock().probe = false;
         !self.over && self.sender.is_ready()
     }
+}
+
+/// The socket, with TLS on top where the client was told to speak it.
+#[cfg(feature = "tls")]
+async fn secured(
+    client: &Client,
+    addr: SocketAddr,
+    socket: StampedIo,
+    meter: &Meter,
+) -> io::Result<Stream> {
+    let tls = client.secured().get(&addr).cloned();
+    let Some(tls) = tls else {
+        return Ok(Stream::Plain(socket));
+    };
+    meter.lock().free = true;
+    let stream = tls.connect(socket).await?;
+    meter.lock().free = false;
+    Ok(Stream::Tls(Box::new(stream)))
+}
+
+/// The socket: this build has no TLS.
+#[cfg(not(feature = "tls"))]
+async fn secured(_: &Client, _: SocketAddr, socket: StampedIo, _: &Meter) -> io::Result<Stream> {
+    Ok(Stream::Plain(socket))
 }
 
 /// Something that happened on the wire.

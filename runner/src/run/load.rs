@@ -6,19 +6,31 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use runseal::bundle::evidence::{json_bytes, node_names};
 use runseal::event::State;
+use runseal::plan::RunPlan;
 use runseal::response::Response;
 use runseal::suite::{AttemptKey, WARMUP};
 use runseal::trace::{Traces, Transport};
 
+use super::specs::{self, Fault, Specs};
 use super::telemetry::Telemetry;
 use super::{Run, Stop, finish, signals};
-use crate::client::{AttemptSpec, Canceller, Endpoint, Headers, Timeouts, run_closed_loop_with};
+use crate::client::source::{Ended, Retrying};
+use crate::client::{self, lag::LagProbe};
+use crate::client::{
+    Cancel, Canceller, Client, Stage, run_closed_loop_from, run_closed_loop_with,
+    run_rate_sweep_with,
+};
 
 /// Pause between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(15);
+
+/// Most attempts that are built before a client asks for them.
+const MOST_AHEAD: usize = 64;
+
+/// Where each answer goes.
+type OnResponse = Box<dyn Fn(Response) + Send + Sync>;
 
 /// Appends answers to responses.jsonl as they end. An answer that cannot be kept
 /// ends the run: there is no use in measuring what nobody can check.
@@ -59,59 +71,21 @@ impl Spool {
 }
 
 impl Run {
-    fn timeouts(&self) -> Timeouts {
-        let t = &self.inputs.resolved.plan.timeouts_ms;
-        Timeouts {
-            connect: Duration::from_millis(t.connect),
-            request: Duration::from_millis(t.request),
-            first_token: Some(Duration::from_millis(t.first_token)),
-            stall: Some(Duration::from_millis(t.stall)),
-        }
-    }
-
-    fn spec(&mut self, key: AttemptKey, endpoint: &str) -> Result<AttemptSpec, Stop> {
+    /// What builds the attempts of this run.
+    fn specs(&self) -> Result<Arc<Specs>, Stop> {
         let resolved = &self.inputs.resolved;
-        let failed = |why: &str| Stop::failure("request-not-built", format!("{}: {why}", key.case));
-        let replica = resolved
-            .plan
-            .endpoints
-            .iter()
-            .find(|e| e.name == endpoint)
-            .and_then(|e| e.replicas.first());
-        let rank = self
-            .ranks
-            .iter()
-            .find(|r| Some(&r.replica) == replica)
-            .ok_or_else(|| failed("its endpoint is not up"))?;
-        let body = resolved
-            .suite
-            .body(&resolved.plan.requests, &self.nonce, &key)
-            .ok_or_else(|| failed("the suite has no such case"))?;
-        let mut salt = [0u8; 32];
-        getrandom::fill(&mut salt).map_err(|_| failed("no random bytes"))?;
-        let req = self.next_req;
-        self.next_req += 1;
-        Ok(AttemptSpec {
-            req,
-            warmup: key.case == WARMUP,
-            case: key.case,
-            rep: key.rep,
-            attempt: key.attempt,
-            endpoint: Endpoint {
-                name: endpoint.to_owned(),
-                addr: rank.addr,
-                host_header: rank.addr.to_string(),
-                path: resolved.plan.engine.path.clone(),
-            },
-            body: Bytes::from(body),
-            salt,
-            timeouts: self.timeouts(),
-            headers: Headers::default(),
-        })
+        let up = self.ranks.iter().map(|r| (r.replica.as_str(), r.addr));
+        let specs = Specs::new(&resolved.plan, &resolved.suite, self.nonce, &up.collect())?;
+        Ok(Arc::new(specs))
     }
 
-    /// Sends attempts and spools their answers.
-    async fn send(&mut self, specs: Vec<AttemptSpec>, concurrency: usize) -> Result<(), Stop> {
+    /// Sends attempts and spools their answers. `work` sends them, given where
+    /// each answer goes.
+    async fn send<W: Future<Output = ()>>(
+        &mut self,
+        total: usize,
+        work: impl FnOnce(&Client, &Cancel, OnResponse) -> W,
+    ) -> Result<(), Stop> {
         let spool = File::options()
             .append(true)
             .open(self.dir.path.join("responses.jsonl"))
@@ -123,13 +97,11 @@ impl Run {
             canceller: Arc::clone(&self.canceller),
         }));
         let sink = Arc::clone(&spool);
-        let on_response = move |response: Response| {
+        let on_response = Box::new(move |response: Response| {
             lock(&sink).put(&response);
-        };
-        let total = specs.len();
-        // More clients than attempts would have nothing to do.
-        let clients = concurrency.clamp(1, total.max(1));
-        let work = run_closed_loop_with(&self.client, specs, clients, &self.cancel, on_response);
+        });
+        let (client, cancel) = (self.client.clone(), self.cancel.clone());
+        let work = work(&client, &cancel, on_response);
         tokio::pin!(work);
         let mut ticks = tokio::time::interval(PROGRESS);
         ticks.tick().await;
@@ -175,6 +147,7 @@ impl Run {
             return Ok(());
         }
         let endpoints: Vec<String> = self.endpoint_names();
+        let build = self.specs()?;
         let mut specs = Vec::new();
         for (i, name) in endpoints.iter().enumerate() {
             let key = AttemptKey {
@@ -182,9 +155,16 @@ impl Run {
                 rep: i as u32,
                 attempt: 0,
             };
-            specs.push(self.spec(key, name)?);
+            let mut spec = build.one(key, name)?;
+            spec.req = self.next_req;
+            self.next_req += 1;
+            specs.push(spec);
         }
-        self.send(specs, 1).await?;
+        self.send(specs.len(), |client, cancel, put| {
+            let (client, cancel) = (client.clone(), cancel.clone());
+            async move { run_closed_loop_with(&client, specs, 1, &cancel, put).await }
+        })
+        .await?;
         let traces = self.traces()?;
         let lost = traces
             .requests
@@ -222,20 +202,13 @@ impl Run {
     pub(super) async fn measure(&mut self) -> Result<(), Stop> {
         self.enter(State::Measure);
         let plan = self.inputs.resolved.plan.clone();
-        let mut specs = Vec::new();
-        let keys = (0..plan.load.repetitions)
-            .flat_map(|rep| plan.suite.case_ids.iter().map(move |case| (case, rep)));
-        for (i, (case, rep)) in keys.enumerate() {
-            let key = AttemptKey {
-                case: case.clone(),
-                rep,
-                attempt: 0,
-            };
-            specs.push(self.spec(key, &plan.endpoint_of(i).name)?);
-        }
-        let n = specs.len();
+        let n = plan.declared();
+        let how = match plan.load.stages.len() {
+            0 => String::new(),
+            stages => format!(" in {stages} open stage(s)"),
+        };
         self.say(&format!(
-            "measure: {n} attempts, {} at a time",
+            "measure: {n} attempts{how}, {} at a time",
             plan.load.concurrency
         ));
         let telemetry = Telemetry::start(
@@ -245,12 +218,65 @@ impl Run {
             Arc::clone(&self.canceller),
         )
         .map_err(|e| Stop::failure("evidence-write", format!("telemetry.jsonl: {e}")))?;
-        let sent = self.send(specs, plan.load.concurrency as usize).await;
+        let lag = LagProbe::start(&self.recorder, State::Measure)
+            .map_err(|e| Stop::failure("lag-not-measured", e))?;
+        let sent = self.send_declared(&plan, n).await;
+        lag.stop().await;
         let sampled = telemetry.stop().await;
         sent?;
         sampled.map_err(|e| Stop::failure("evidence-write", format!("telemetry.jsonl: {e}")))?;
         self.say(&format!("measure: all {n} attempts ended"));
         Ok(())
+    }
+
+    /// The declared attempts, in the loop that the plan asks for.
+    async fn send_declared(&mut self, plan: &RunPlan, n: usize) -> Result<(), Stop> {
+        let specs = self.specs()?;
+        let fault = Fault::default();
+        // More clients than attempts would have nothing to do.
+        let clients = (plan.load.concurrency as usize).clamp(1, n.max(1));
+        client::descriptors::room_for(clients)
+            .map_err(|e| Stop::failure("too-few-open-files", e))?;
+        let first = specs::ahead(&specs, clients.min(MOST_AHEAD), &fault)
+            .map_err(|e| Stop::failure("request-not-built", e))?;
+        let (most, on) = match &plan.load.retry {
+            Some(r) => (r.attempts, r.on.clone()),
+            None => (1, Vec::new()),
+        };
+        let (theirs, canceller) = (Arc::clone(&fault), Arc::clone(&self.canceller));
+        let again = move |_, ended: &Ended| {
+            let spec = specs.again(ended);
+            spec.map_err(|stop| {
+                specs::note(&theirs, stop);
+                canceller.cancel();
+            })
+            .ok()
+        };
+        let source = Retrying::new(first, self.next_req, most, on, again);
+        let stages: Vec<Stage> = plan
+            .load
+            .stages
+            .iter()
+            .filter_map(|s| s.schedule())
+            .map(|arrivals| Stage {
+                arrivals,
+                requests: plan.load.stage_repetitions() * plan.suite.case_ids.len() as u32,
+                most_open: Some(clients),
+            })
+            .collect();
+        let sent = self.send(n, |client, cancel, put| {
+            let (client, cancel) = (client.clone(), cancel.clone());
+            async move {
+                if stages.is_empty() {
+                    run_closed_loop_from(&client, source, clients, &cancel, put).await;
+                } else {
+                    run_rate_sweep_with(&client, source, &stages, &cancel, put).await;
+                }
+            }
+        });
+        let sent = sent.await;
+        // What kept an attempt from being built is the cause of all that follows.
+        specs::taken(&fault).map_or(sent, Err)
     }
 }
 

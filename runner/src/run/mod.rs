@@ -16,6 +16,7 @@ pub mod lock;
 pub mod rank;
 mod serve;
 mod signals;
+mod specs;
 mod stop;
 mod telemetry;
 mod verify;

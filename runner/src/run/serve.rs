@@ -56,7 +56,7 @@ impl Run {
                 replica: replica.name.clone(),
                 pid: rank.pid,
                 start_ticks: rank.start_ticks,
-                port: rank.addr.port(),
+                listen: rank.addr.to_string(),
             });
             let pid = rank.pid;
             self.watch(&rank);
@@ -149,7 +149,7 @@ impl Run {
             replica: replica.to_owned(),
             pid: rank.map_or(0, |r| r.pid),
             start_ticks: rank.map_or(0, |r| r.start_ticks),
-            port: rank.map_or(0, |r| r.addr.port()),
+            listen: rank.map_or(String::new(), |r| r.addr.to_string()),
             argv: Vec::new(),
             env: BTreeMap::new(),
             before: BTreeMap::new(),

@@ -309,7 +309,7 @@ pub fn edits() -> Vec<Edit> {
             COMPLETED,
             [EventInconsistent],
             |raw| {
-                set(raw, "engine/r1.json", "/port", json!(1));
+                set(raw, "engine/r1.json", "/listen", json!("127.0.0.1:1"));
             }
         ),
         edit!(
@@ -333,12 +333,17 @@ pub fn edits() -> Vec<Edit> {
         edit!("engine-log-header-edited", COMPLETED, [WrongRun], |raw| {
             file(raw, "engine/r1.log")[8] ^= 1;
         }),
-        edit!("rank-up-dropped", COMPLETED, [EventInconsistent], |raw| {
-            edit_events(raw, |l| {
-                let i = at(l, |l| matches!(l.event, Event::RankUp { .. }));
-                l.remove(i);
-            })
-        }),
+        edit!(
+            "rank-up-dropped",
+            COMPLETED,
+            [EventInconsistent, PeerNotTheEndpoint],
+            |raw| {
+                edit_events(raw, |l| {
+                    let i = at(l, |l| matches!(l.event, Event::RankUp { .. }));
+                    l.remove(i);
+                })
+            }
+        ),
         edit!("rank-up-twice", COMPLETED, [EventInconsistent], |raw| {
             edit_events(raw, |l| {
                 let i = at(l, |l| matches!(l.event, Event::RankUp { .. }));
@@ -359,14 +364,14 @@ pub fn edits() -> Vec<Edit> {
         edit!(
             "one-process-for-both-replicas",
             COMPLETED,
-            [EventInconsistent],
+            [EventInconsistent, PeerNotTheEndpoint],
             |raw| {
                 ups(raw, |ups| {
                     let (
                         Event::RankUp {
                             pid: p,
                             start_ticks: s,
-                            port: o,
+                            listen: o,
                             ..
                         },
                         [_, second],
@@ -377,16 +382,16 @@ pub fn edits() -> Vec<Edit> {
                     if let Event::RankUp {
                         pid,
                         start_ticks,
-                        port,
+                        listen,
                         ..
                     } = &mut second.event
                     {
-                        (*pid, *start_ticks, *port) = (p, s, o);
+                        (*pid, *start_ticks, *listen) = (p, s, o);
                     }
                 });
                 let r0 = json::parse(&raw.files[&path("engine/r0.json")].clone()).unwrap();
                 edit_json(raw, "engine/r1.json", |e| {
-                    for key in ["pid", "start_ticks", "port"] {
+                    for key in ["pid", "start_ticks", "listen"] {
                         e[key] = r0[key].clone();
                     }
                 });
@@ -395,7 +400,7 @@ pub fn edits() -> Vec<Edit> {
         edit!(
             "rank-of-no-replica",
             COMPLETED,
-            [EventInconsistent, EvidenceMissing],
+            [EventInconsistent, EvidenceMissing, PeerNotTheEndpoint],
             |raw| {
                 ups(raw, |ups| {
                     if let Event::RankUp { replica, .. } = &mut ups[1].event {

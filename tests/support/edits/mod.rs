@@ -79,6 +79,7 @@ mod answers;
 mod declaration;
 mod envelopes;
 mod files;
+mod load;
 mod machines;
 mod request_ends;
 mod request_log;
@@ -92,6 +93,7 @@ pub fn all() -> Vec<Edit> {
         run_log::edits(),
         request_log::edits(),
         request_ends::edits(),
+        load::edits(),
         answers::edits(),
         machines::edits(),
     ]

@@ -266,7 +266,7 @@ pub fn edits() -> Vec<Edit> {
         edit!(
             "attempt-at-another-endpoint",
             COMPLETED,
-            [RequestNotAsPlanned],
+            [RequestNotAsPlanned, PeerNotTheEndpoint],
             |raw| {
                 edit_events(raw, |l| {
                     let i = at(l, measured);

@@ -1,0 +1,94 @@
+//! How the load was sent, against the plan: further attempts only where it declares
+//! them, and in an open loop each request due when its schedule says.
+
+use std::collections::BTreeMap;
+
+use super::Audit;
+use super::requests::subject;
+use crate::bundle::Evidence;
+use crate::codes::Code;
+use crate::event::Event;
+use crate::plan::RetryPlan;
+use crate::trace::Trace;
+
+/// A retry follows an attempt at the same case and endpoint that ended in a state
+/// worth a retry, within the bound; and where one was due, there is one.
+pub fn retries(a: &mut Audit, e: &Evidence) {
+    let Some(retry) = &e.plan.load.retry else {
+        return;
+    };
+    let mut latest: BTreeMap<(&str, u32), &Trace> = BTreeMap::new();
+    for t in e.traces.requests.iter().filter(|t| !t.warmup) {
+        let before = latest.insert((t.case.as_str(), t.rep), t);
+        let follows = match before {
+            None => t.attempt == 0,
+            Some(b) => {
+                t.attempt == b.attempt + 1
+                    && t.endpoint == b.endpoint
+                    && wants_another(retry, b)
+                    && b.end.is_some_and(|end| end <= t.queued)
+            }
+        };
+        if !follows {
+            a.add(
+                Code::RequestNotAsPlanned,
+                &subject(t),
+                "the plan declares no such retry",
+            );
+        }
+    }
+    let ended_early = e.events.iter().any(|l| {
+        matches!(
+            l.event,
+            Event::Failure { .. } | Event::Signal { .. } | Event::Refusal { .. }
+        )
+    });
+    if ended_early {
+        return;
+    }
+    for t in latest.values().filter(|t| wants_another(retry, t)) {
+        a.add(
+            Code::RequestNotAsPlanned,
+            &subject(t),
+            "the plan declares a retry after it and there is none",
+        );
+    }
+}
+
+fn wants_another(retry: &RetryPlan, t: &Trace) -> bool {
+    t.attempt + 1 < retry.attempts && retry.on.contains(&t.transport())
+}
+
+/// The first attempts of each stage are queued when they are due: the distance from
+/// the first one is that of the schedule, to the nanosecond. A stage begins when
+/// the one before it is over.
+pub fn due(a: &mut Audit, e: &Evidence) {
+    let mut over = 0;
+    for (i, stage) in e.plan.load.stages.iter().enumerate() {
+        let Some(schedule) = stage.schedule() else {
+            return; // Such a plan is not parsed.
+        };
+        let of_stage = |t: &&Trace| !t.warmup && e.plan.load.stage_of(t.rep) == i;
+        let all = || e.traces.requests.iter().filter(of_stage);
+        let mut start = None;
+        for (t, offset) in all().filter(|t| t.attempt == 0).zip(schedule.offsets()) {
+            // What the first one says is the start: before it stands no other stamp.
+            let start = *start.get_or_insert(t.queued.saturating_sub(offset));
+            if start.checked_add(offset) != Some(t.queued) {
+                a.add(
+                    Code::RequestNotAsPlanned,
+                    &subject(t),
+                    "it was not queued when its schedule says",
+                );
+            }
+        }
+        if start.is_some_and(|start| start < over) {
+            a.add(
+                Code::RequestNotAsPlanned,
+                &format!("stage {}", i + 1),
+                "it began before the one before it had ended",
+            );
+        }
+        over = all().filter_map(|t| t.end).max().unwrap_or(over);
+    }
+}
