@@ -71,7 +71,7 @@ fn without_a_key_the_report_says_that_nobody_checked_the_signature() {
         let answer = f.verify("model", &[]);
         assert_eq!(answer.code, 0, "{answer:?}");
         let json = answer.json();
-        assert_eq!(json["manifest"]["format"], "oms");
+        assert_eq!(json["manifests"][0]["format"], "oms");
         let signature = check(&json, "manifest-signature");
         assert_eq!(signature["outcome"], "not_performed");
         assert!(
@@ -99,7 +99,7 @@ fn with_a_key_the_signature_is_checked_and_must_hold() {
     let json = answer.json();
     assert_eq!(check(&json, "manifest-signature")["outcome"], "passed");
     assert_eq!(check(&json, "manifest-signature")["required"], true);
-    assert_eq!(json["manifest"]["signer"], f.key.public().fingerprint());
+    assert_eq!(json["manifests"][0]["signer"], f.key.public().fingerprint());
 
     let answer = f.verify("model", &["--key", "other.pub.pem"]);
     assert_eq!(answer.code, 1, "{answer:?}");
