@@ -244,7 +244,8 @@ fn weights(report: &ReplicaReport) -> String {
     )
 }
 
-fn finding_text(finding: &Finding, survey: &Survey, paint: &Paint) -> String {
+/// Code, subject, detail and values of a finding.
+pub fn finding_lines(finding: &Finding, paint: &Paint) -> String {
     let code = finding.code.name();
     let code = match finding.severity {
         Severity::Error => paint.bad(code),
@@ -260,6 +261,11 @@ fn finding_text(finding: &Finding, survey: &Survey, paint: &Paint) -> String {
             out.push_str(&format!("    {label:8}  {}\n", plain(value)));
         }
     }
+    out
+}
+
+fn finding_text(finding: &Finding, survey: &Survey, paint: &Paint) -> String {
+    let mut out = finding_lines(finding, paint);
     // Nobody looks up a code while a node is down.
     let no_report = |r: &SurveyedReplica| r.report.is_none() && shown_name(r) == finding.subject;
     if survey.replicas.iter().any(no_report) && !finding.detail.contains("(hint:") {

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use runseal::ecdsa_keys;
-use runseal::finding::{Finding, Outcome, Severity};
+use runseal::finding::{Outcome, Severity};
 use runseal::oms::{self, OmsReport, Where};
 use runseal::weights::{ListFormat, Survey};
 
@@ -127,7 +127,7 @@ fn human(report: &OmsReport, bundle: &Path, paint: &Paint) -> String {
     }
     for finding in &report.findings {
         out.push('\n');
-        out.push_str(&finding_text(finding, paint));
+        out.push_str(&super::human::finding_lines(finding, paint));
     }
     out.push('\n');
     let files = report.statement.as_ref().map_or(0, |s| s.files);
@@ -149,25 +149,6 @@ fn human(report: &OmsReport, bundle: &Path, paint: &Paint) -> String {
     out.push_str(&format!("{verdict}; {read}\n"));
     if report.signer.is_none() && report.statement.is_some() {
         out.push_str("Give the signer's public key, from a source you trust, with --key.\n");
-    }
-    out
-}
-
-fn finding_text(finding: &Finding, paint: &Paint) -> String {
-    let code = finding.code.name();
-    let code = match finding.severity {
-        Severity::Error => paint.bad(code),
-        Severity::Note => code.to_owned(),
-    };
-    let mut out = format!(
-        "{code}  {}\n    {}\n",
-        plain(&finding.subject),
-        plain(&finding.detail)
-    );
-    for (label, value) in [("expected", &finding.expected), ("found", &finding.found)] {
-        if let Some(value) = value {
-            out.push_str(&format!("    {label:8}  {}\n", plain(value)));
-        }
     }
     out
 }

@@ -14,10 +14,10 @@ use std::thread::{self, JoinHandle};
 
 use rustix::fs::OFlags;
 
+use super::buffer::{ALIGN, Buffer};
+
 /// Bytes of one request.
 pub(super) const BLOCK: usize = 128 * 1024;
-/// Positions and buffers are multiples of this; no disk asks for more.
-const ALIGN: usize = 4096;
 /// Bytes of all buffers together.
 const MEMORY: usize = 8 << 20;
 
@@ -186,36 +186,29 @@ fn read_blocks(
     }
 }
 
-/// A buffer as `O_DIRECT` needs it, and how much of it is filled.
+/// A piece of the file, and how much of it is filled.
 struct Block {
-    memory: Vec<u8>,
-    start: usize,
+    memory: Buffer,
     filled: usize,
 }
 
 impl Block {
     fn new() -> Self {
-        let memory = vec![0; BLOCK + ALIGN];
-        let start = memory.as_ptr().align_offset(ALIGN);
-        // An offset that cannot be computed would be usize::MAX: not aligned then,
-        // and the first read says so.
-        let start = if start < ALIGN { start } else { 0 };
         Self {
-            memory,
-            start,
+            memory: Buffer::new(BLOCK),
             filled: 0,
         }
     }
 
     fn bytes(&self) -> &[u8] {
-        &self.memory[self.start..self.start + self.filled]
+        &self.memory[..self.filled]
     }
 
     /// Reads a whole block, or as much as the file has.
     fn fill(&mut self, file: &File, offset: u64) -> io::Result<()> {
         self.filled = 0;
         while self.filled < BLOCK {
-            let to = &mut self.memory[self.start + self.filled..self.start + BLOCK];
+            let to = &mut self.memory[self.filled..];
             let at = offset + self.filled as u64;
             let n = rustix::io::retry_on_intr(|| rustix::io::pread(file, &mut *to, at))?;
             self.filled += n;

@@ -12,6 +12,7 @@
 //! compared when it is listed, when it is opened and after the last read
 //! ([`steady`]). At most the size at the first look is read, so a growing file ends.
 
+mod buffer;
 mod cache;
 mod direct;
 mod pace;

@@ -4,6 +4,7 @@ use std::thread;
 
 use runseal_kernel::sha256::{self, Interleaving, Sha256, update2};
 
+use super::buffer::Buffer;
 use super::pace::Throttle;
 use super::queue::{Queue, Work};
 use super::steady::SteadyFile;
@@ -45,7 +46,7 @@ pub(super) struct Lane {
 /// A place for a file, and what was read of it and is not hashed yet.
 struct Slot {
     lane: Option<Lane>,
-    buffer: Vec<u8>,
+    buffer: Buffer,
     start: usize,
     end: usize,
 }
@@ -54,7 +55,7 @@ impl Slot {
     fn new() -> Self {
         Self {
             lane: None,
-            buffer: vec![0; CHUNK],
+            buffer: Buffer::new(CHUNK),
             start: 0,
             end: 0,
         }
