@@ -10,6 +10,9 @@ pub enum WriteError {
     /// The destination exists and overwriting was not asked for.
     #[error("{0} already exists and was left alone (hint: choose another path, or move it away)")]
     Exists(PathBuf),
+    /// The destination is a device, a pipe, a link or a folder.
+    #[error("{0} is no regular file and was left alone (hint: choose another path)")]
+    NotAFile(PathBuf),
     /// The system refused.
     #[error("could not write {path}: {source} (hint: is there space, and is the folder writable?)")]
     Io {
@@ -40,8 +43,11 @@ pub fn write(path: &Path, bytes: &[u8], options: WriteOptions) -> Result<(), Wri
         Some(p) if !p.as_os_str().is_empty() => p,
         _ => Path::new("."),
     };
-    if !options.replace && path.symlink_metadata().is_ok() {
-        return Err(WriteError::Exists(path.to_owned()));
+    match path.symlink_metadata() {
+        Ok(_) if !options.replace => return Err(WriteError::Exists(path.to_owned())),
+        // A rename would put a file in the place of what only looks like one.
+        Ok(there) if !there.is_file() => return Err(WriteError::NotAFile(path.to_owned())),
+        _ => {}
     }
     let mode = if options.private { 0o600 } else { 0o644 };
     let mut temp = tempfile::Builder::new()
@@ -126,5 +132,12 @@ mod tests {
         write(&path, b"two", replace).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(matches!(
+            write(&link, b"three", replace),
+            Err(WriteError::NotAFile(_))
+        ));
+        assert_eq!(fs::read(&path).unwrap(), b"two");
     }
 }

@@ -311,3 +311,31 @@ fn the_agent_serves_programs_and_not_people() {
         assert_eq!(c.run(args).code, 2, "{args:?}");
     }
 }
+
+/// A middleman without any key plays back what a node once said and signed.
+#[test]
+fn an_old_answer_is_not_taken_for_the_new_one() {
+    let c = Cluster::new();
+    c.script(
+        "tape",
+        "#!/bin/sh\nif [ -e said ]; then cat said; exec cat >/dev/null; fi\n\"$@\" | tee tape.new\n",
+    );
+    let verify = assert_cmd::cargo::cargo_bin!("verify")
+        .display()
+        .to_string();
+    let inventory = format!(
+        "format = \"runseal.cluster/v1\"\nmanifest = \"manifest.json\"\n[[replica]]\nname = \"r0\"\n\
+         transport = \"command\"\ncommand = [\"./tape\", \"{{agent}}\"]\nagent = \"{verify}\"\npath = {:?}\n",
+        c.at("m0")
+    );
+    fs::write(c.at("tape.toml"), inventory).unwrap();
+    let args = ["weights", "--inventory", "tape.toml", "--format", "json"];
+    assert_eq!(c.run(&args).code, 0);
+    fs::rename(c.at("tape.new"), c.at("said")).unwrap();
+    c.flip(&format!("m0/{}", SHARDS[1]));
+    let answer = c.run(&args);
+    assert_eq!(
+        (answer.code, codes(&answer)),
+        (1, vec!["agent-protocol".to_owned()])
+    );
+}

@@ -9,7 +9,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 
 use runseal::relpath::RelPath;
-use runseal::weights::{Algorithm, Manifest, NoProgress, check_report, scan_folder};
+use runseal::weights::{
+    Algorithm, Binding, Integrity, Listing, Looked, Manifest, NoProgress, Source, check_report,
+    scan_folder, second_look,
+};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use weights_support::*;
 
@@ -494,4 +497,68 @@ fn a_file_of_size_zero_verifies_and_one_byte_more_does_not() {
     assert_eq!(run(), 0);
     fs::write(model.join("empty"), "x").unwrap();
     assert_eq!(run(), 1);
+}
+
+/// A large checkpoint is read for hours: what was read first may change meanwhile.
+#[test]
+fn what_moves_after_it_was_read_is_found_at_the_end() {
+    let f = Fixture::new();
+    let mut report = report(&f.root(), &f.manifest, "r0");
+    let now = || "2100-01-01T00:00:00Z".to_owned();
+    report = second_look(&f.root(), report, &now);
+    assert_eq!(report.after, None);
+    fs::write(f.at("config.json"), "{}").unwrap();
+    fs::write(f.at("late.py"), "x").unwrap();
+    let listing: &Listing = f.manifest.as_ref();
+    let looked = Looked::at(listing, second_look(&f.root(), report, &now));
+    assert!(matches!(looked.integrity, Integrity::NotChecked { .. }));
+    let found = looked.findings.iter();
+    let found: Vec<_> = found.map(|f| (f.code.name(), f.subject.as_str())).collect();
+    let changed = "changed-during-read";
+    assert_eq!(
+        found,
+        [(changed, "r0/config.json"), (changed, "r0/late.py")]
+    );
+}
+
+#[test]
+fn a_revision_that_cannot_be_looked_at_is_not_passed_over() {
+    let f = Fixture::new();
+    let (a, b) = ("a".repeat(40), "b".repeat(40));
+    let source = Source {
+        repository: None,
+        revision: Some(a.clone()),
+        binding: Binding::Asserted,
+    };
+    let files = f.manifest.files().cloned();
+    let named = Manifest::new(files, Some(source)).unwrap();
+    fs::write(f.dir.path().join("manifest.json"), named.to_bytes()).unwrap();
+    assert_eq!(f.verify(&["--revision", &a]).code, 0);
+    let other = f.verify(&["--revision", &b]);
+    assert_eq!(other.code, 2);
+    assert!(
+        other.stderr.contains(&format!("the manifest is of {a}")),
+        "{other:?}"
+    );
+    let tag = f.verify(&["--revision", "v1.0"]);
+    assert_eq!(
+        tag.findings(),
+        [("snapshot-not-found".to_owned(), "model".to_owned())]
+    );
+}
+
+#[test]
+fn damaged_pointers_are_pointers() {
+    let pointer = format!(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:{:064}\nsize 5000000000\n",
+        1
+    );
+    let old = pointer.replace("git-lfs.github.com", "hawser.github.com");
+    for text in [pointer.replace('\n', "\r\n"), format!("{pointer}\n"), old] {
+        let f = Fixture::new();
+        fs::write(f.at("weights.bin"), &text).unwrap();
+        let manifest = pin(&f.root());
+        fs::write(f.dir.path().join("manifest.json"), manifest.to_bytes()).unwrap();
+        assert_eq!(f.only_finding(), finding("lfs-pointer", "weights.bin"));
+    }
 }

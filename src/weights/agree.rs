@@ -336,8 +336,10 @@ impl Inodes {
 
 fn same_copy(a: (&ReplicaReport, &Inodes), b: (&ReplicaReport, &Inodes)) -> bool {
     let one_machine = a.0.boot_id == b.0.boot_id;
-    if one_machine && (a.0.root_identity == b.0.root_identity || !a.1.local.is_disjoint(&b.1.local))
-    {
+    // An overlay shows the files of the layer below under another device number, and
+    // those that were touched in it under another inode: one that is shared is enough.
+    let shared = !a.1.local.is_disjoint(&b.1.local) || !a.1.anywhere.is_disjoint(&b.1.anywhere);
+    if one_machine && (a.0.root_identity == b.0.root_identity || shared) {
         return true;
     }
     !a.1.anywhere.is_empty() && a.1.anywhere == b.1.anywhere

@@ -72,7 +72,7 @@ pub use since::Since;
 pub use structure::{Structure, StructureKind, StructureProblem};
 pub use survey::{
     Basis, Expected, Looked, ManifestSummary, Survey, SurveyedReplica, Target, Verdict, conclude,
-    looked, survey,
+    looked, second_look, survey,
 };
 pub use values::{Algorithm, Blake3Digest, GitId, Mode, Wide};
 

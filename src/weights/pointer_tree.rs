@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::beneath::Folder;
 use super::git::blob_id;
-use super::git::pointer::{MAX_LEN, Pointer};
+use super::git::pointer::{MAX_LEN, Pointer, resembles};
 use super::manifest::{Entry, ListFormat, Listing, ManifestError};
 use super::report::Kind;
 use crate::digest::Sha256Digest;
@@ -54,6 +54,9 @@ pub fn pointer_tree(root: &Path) -> Result<Listing, ManifestError> {
             // One with extensions does not follow from the content.
             let plain = pointer.text().as_bytes() == start;
             entry.git_blob = plain.then(|| blob_id(&start));
+        } else if resembles(&start) {
+            let why = "it is a damaged git-lfs pointer (hint: check it out again without changing line ends)";
+            return Err(ManifestError::Unknown(format!("{name}: {why}")));
         } else {
             let mut hasher = Sha256::new();
             hasher.update(&start);

@@ -344,7 +344,7 @@ impl<'a> Listed<'a> {
         }
         let ignore = &self.what.ignore;
         let ours = files.iter().filter(|f| !covers(ignore, &f.path));
-        let ours: Vec<_> = ours.cloned().collect();
+        let ours: Vec<_> = ours.collect();
         ReplicaScan {
             algorithm: self.algorithm,
             root_identity: self.place.identity(),
@@ -383,9 +383,9 @@ fn folders(files: &[FileReport]) -> BTreeMap<RelPath, bool> {
         if file.kind == Kind::Folder {
             out.insert(file.path.clone(), file.problem.is_none());
         }
-        let path = file.path.to_string();
-        for (end, _) in path.match_indices('/') {
-            if let Ok(above) = RelPath::parse(&path[..end]) {
+        let path = file.path.as_bytes();
+        for (end, _) in path.iter().enumerate().filter(|(_, b)| **b == b'/') {
+            if let Ok(above) = RelPath::from_bytes(&path[..end]) {
                 out.insert(above, false);
             }
         }

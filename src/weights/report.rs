@@ -40,7 +40,7 @@ pub struct ReplicaReport {
     /// The run this rehash belongs to, when there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<String>,
-    /// SHA-256 of the run's nonce.
+    /// SHA-256 of the run's nonce, or of a fresh one where another machine asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nonce_hash: Option<Sha256Digest>,
     /// Digest of the run's plan.
@@ -415,6 +415,20 @@ pub fn integrity_of_files(manifest: &impl AsRef<Listing>, report: &ReplicaReport
     let mut files = report.files.clone();
     let subject = subject(&report.replica, &report.role);
     let findings = judge::judge(Facts::of(report, &subject), manifest, &mut files);
+    integrity_of_judged(manifest, &files, &findings)
+}
+
+/// As [`integrity_of_files`], of files that were judged just now, in order of their
+/// paths and against this manifest.
+pub(super) fn integrity_of_judged(
+    manifest: &Listing,
+    files: &[FileReport],
+    findings: &[Finding],
+) -> Integrity {
+    let not_checked = |reason: String| Integrity::NotChecked { reason };
+    if manifest.is_absent() {
+        return not_checked("there is no manifest to compare with".to_owned());
+    }
     let missing = findings.iter().any(|f| f.code == Code::FileMissing);
     if missing || files.iter().any(|f| f.state == State::Mismatch) {
         return Integrity::Mismatch;

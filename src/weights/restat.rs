@@ -25,8 +25,9 @@ pub fn restat(root: &Path, report: &ReplicaReport, finished: String) -> Restat {
 
 fn look(root: &Path, report: &ReplicaReport) -> std::io::Result<Vec<StatChange>> {
     let wanted = Wanted {
-        asked: None,
-        pinned: report.layout.as_ref().and_then(|l| l.revision.as_deref()),
+        // The same snapshot, whatever a ref says by now.
+        asked: report.layout.as_ref().and_then(|l| l.revision.as_deref()),
+        pinned: None,
     };
     let mut place = Place::locate(root, wanted).map_err(std::io::Error::other)?;
     let mut changed = Vec::new();

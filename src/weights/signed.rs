@@ -87,9 +87,12 @@ impl SavedReport {
     /// Checks the signature against the keys given for this report's node.
     pub fn signature(&self, keys: &[NodeKey]) -> Signature {
         let name = &self.report.replica;
+        // A key given for this node alone leaves no room for the general ones.
+        let named = |k: &&NodeKey| k.replica.as_ref() == Some(name);
+        let any_named = keys.iter().any(|k| named(&k));
         let mine: Vec<PublicKey> = keys
             .iter()
-            .filter(|k| k.replica.as_ref().is_none_or(|r| r == name))
+            .filter(|k| named(k) || !any_named && k.replica.is_none())
             .map(|k| k.key)
             .collect();
         let bad = |code, detail: &str| Signature::Bad(Finding::new(code, name, detail));

@@ -13,8 +13,10 @@ use super::layout::Wanted;
 use super::manifest::{Binding, ListFormat, Listing};
 use super::rehash::{At, Progress, ReplicaScan, Request, Unreachable, rehash_each};
 use super::report::{
-    Integrity, ReplicaReport, ReportContext, integrity_of_files, is_not_re_read, subject,
+    Integrity, ReplicaReport, ReportContext, integrity_of_files, integrity_of_judged,
+    is_not_re_read, subject,
 };
+use super::restat::restat;
 use super::since::Since;
 use super::values::Algorithm;
 use crate::codes::Code;
@@ -156,13 +158,26 @@ pub struct Looked {
 }
 
 impl Looked {
-    /// Judges a report that was made here.
+    /// Takes a report that was made here, against this manifest.
     pub fn at(manifest: &Listing, report: ReplicaReport) -> Self {
+        let integrity = integrity_of_judged(manifest, &report.files, &report.findings);
+        Self::with(integrity, report)
+    }
+
+    fn with(mut integrity: Integrity, report: ReplicaReport) -> Self {
+        let mut findings = report.findings.clone();
+        let moved = moved(&report);
+        if !moved.is_empty() && integrity == Integrity::Verified {
+            integrity = Integrity::NotChecked {
+                reason: "it changed while the replica was read".to_owned(),
+            };
+        }
+        findings.extend(moved);
         Self {
             replica: report.replica.clone(),
             role: report.role.clone(),
-            integrity: integrity_of_files(manifest, &report),
-            findings: report.findings.clone(),
+            integrity,
+            findings,
             report: Some(report),
             signed_by: None,
         }
@@ -171,7 +186,8 @@ impl Looked {
     /// Judges a report that somebody else made: it must follow from its own facts.
     pub fn from_elsewhere(manifest: &Listing, report: ReplicaReport) -> Self {
         let mut doubts = check_report(manifest, &report);
-        let mut this = Self::at(manifest, report);
+        let integrity = integrity_of_files(manifest, &report);
+        let mut this = Self::with(integrity, report);
         if !doubts.is_empty() && this.integrity == Integrity::Verified {
             this.integrity = Integrity::NotChecked {
                 reason: "the report contradicts itself".to_owned(),
@@ -195,6 +211,39 @@ impl Looked {
             findings: vec![finding],
         }
     }
+}
+
+/// Looks at names, sizes and times again once all is read: a large checkpoint is read
+/// for hours, and what was read first may be another file by then. Kept in the report
+/// when something moved.
+pub fn second_look(
+    path: &Path,
+    mut report: ReplicaReport,
+    now: &(dyn Fn() -> String + Sync),
+) -> ReplicaReport {
+    let after = restat(path, &report, now());
+    if !after.unchanged {
+        report.after = Some(after);
+    }
+    report
+}
+
+/// What the second look of a rehash saw, beside what was seen at the first.
+fn moved(report: &ReplicaReport) -> Vec<Finding> {
+    let replica = subject(&report.replica, &report.role);
+    let known = |path: &str| {
+        let mut files = report.files.iter();
+        files.any(|f| f.problem.is_some() && f.path.to_string() == path)
+    };
+    let changes = report.after.iter().flat_map(|a| &a.changed);
+    changes
+        .filter(|c| !known(&c.path))
+        .map(|c| {
+            let subject = format!("{replica}/{}", c.path);
+            let detail = format!("{} while the replica was read", c.what);
+            Finding::new(Code::ChangedDuringRead, subject, detail)
+        })
+        .collect()
 }
 
 /// Rehashes every target in parallel and draws the conclusion, for one checkpoint
@@ -255,23 +304,21 @@ pub fn looked<R: Send>(
     });
     rehash_each(requests.collect(), pace, |index, scan| {
         let e = &targets[index];
-        done(
-            index,
-            judged(e.target.context.clone(), scan, e.manifest, now),
-        )
+        done(index, judged(e, scan, now))
     })
 }
 
 fn judged(
-    mut context: ReportContext,
+    e: &Expected,
     scan: Result<ReplicaScan, Unreachable>,
-    manifest: &Listing,
     now: &(dyn Fn() -> String + Sync),
 ) -> Looked {
+    let (mut context, manifest) = (e.target.context.clone(), e.manifest);
     match scan {
         Ok(scan) => {
             context.finished = now();
-            Looked::at(manifest, scan.into_report(manifest, context))
+            let report = scan.into_report(manifest, context);
+            Looked::at(manifest, second_look(e.target.path, report, now))
         }
         Err(e) => {
             let subject = subject(&context.replica, &context.role);

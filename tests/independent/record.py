@@ -89,7 +89,7 @@ def distinct(reports):
 
     def same(a, b):
         (local_a, all_a), (local_b, all_b) = names(a), names(b)
-        if a["boot_id"] == b["boot_id"] and (a["root_identity"] == b["root_identity"] or local_a & local_b):
+        if a["boot_id"] == b["boot_id"] and (a["root_identity"] == b["root_identity"] or local_a & local_b or all_a & all_b):
             return True
         return bool(all_a) and all_a == all_b
 

@@ -26,7 +26,11 @@ pub struct OmsArgs {
         long,
         value_name = "BUNDLE",
         requires = "path",
-        conflicts_with_all = ["manifest", "manifest_format", "inventory", "replicas", "algorithm", "git_objects"]
+        conflicts_with_all = [
+            "manifest", "manifest_format", "inventory", "replicas", "algorithm", "git_objects",
+            "agent", "push_agent", "ssh", "timeout", "node_keys", "save_reports", "changed_since",
+            "reports",
+        ]
     )]
     pub oms: Option<PathBuf>,
     /// The public key that you trust for the bundle given to --oms or --manifest:

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use runseal::bundle::evidence::replica_file;
+use runseal::digest::Sha256Digest;
 use runseal::durable::{self, WriteOptions};
 use runseal::finding::Finding;
 use runseal::keys::load_secret;
@@ -323,7 +324,7 @@ impl Look<'_> {
                 replica: replica.name.clone(),
                 role: role.name().to_owned(),
                 run_id: None,
-                nonce_hash: None,
+                nonce_hash: Some(fresh()?),
                 plan_digest: None,
                 since: self.since.get(&key).cloned(),
             },
@@ -343,6 +344,14 @@ impl Look<'_> {
         }
         Ok(())
     }
+}
+
+/// A number that no report made before can hold, so that an old one is not taken for
+/// the answer, whoever signed it.
+fn fresh() -> anyhow::Result<Sha256Digest> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(|e| anyhow!("could not get random bytes: {e}"))?;
+    Ok(Sha256Digest::of(&bytes))
 }
 
 /// Local replicas are read by this process, unless only another user may.

@@ -113,6 +113,13 @@ pub fn resolve(args: &Args) -> anyhow::Result<Result<Resolved, Refused>> {
 fn with_arguments(mut listing: Listing, args: &Args) -> anyhow::Result<Listing> {
     let commit = args.revision.as_deref();
     let commit = commit.filter(|r| r.parse::<GitId>().is_ok());
+    if let (Some(named), Some(asked)) = (listing.revision(), commit)
+        && named != asked
+    {
+        bail!(
+            "--revision {asked}, but the manifest is of {named} (hint: leave --revision out, or give the manifest of that revision)"
+        );
+    }
     if listing.revision().is_none() && commit.is_some() {
         listing = listing.with_source(Some(Source {
             repository: None,

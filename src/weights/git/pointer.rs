@@ -64,6 +64,16 @@ impl Pointer {
     }
 }
 
+/// The text is a pointer, or was meant to be one: also where line ends were changed,
+/// lines added, or in the format's first name.
+pub fn resembles(bytes: &[u8]) -> bool {
+    let starts = [
+        &b"version https://git-lfs.github.com/spec/"[..],
+        b"version https://hawser.github.com/spec/",
+    ];
+    bytes.len() as u64 <= MAX_LEN && starts.iter().any(|s| bytes.starts_with(s))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -29,6 +29,7 @@ use super::beneath::Folder;
 use super::manifest::covers;
 use super::report::{FileReport, RootIdentity};
 use super::structure::split_name;
+use super::values::GitId;
 use crate::codes::Code;
 use crate::relpath::{RelPath, escape};
 
@@ -121,6 +122,9 @@ pub struct Claim {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LocateError {
+    /// A ref was asked for where there are none.
+    #[error("only a hub cache has refs to look up {0:?} in (hint: give the full commit id)")]
+    NoRefs(String),
     /// The system refused.
     #[error("the folder could not be opened: {0} (hint: check the path and that you may read it)")]
     Io(#[from] io::Error),
@@ -195,7 +199,14 @@ impl Place {
         // The path itself may be a link: it is what was declared.
         let path = std::fs::canonicalize(path)?;
         let name = path.file_name().map_or(&b""[..], OsStrExt::as_bytes);
+        let no_refs = || match wanted.asked {
+            Some(asked) if asked.parse::<GitId>().is_err() => {
+                Err(LocateError::NoRefs(asked.to_owned()))
+            }
+            _ => Ok(()),
+        };
         if name.ends_with(b".gguf") && path.is_file() {
+            no_refs()?;
             return Self::gguf(&path, name);
         }
         if let Some((root, snapshot)) = cache::snapshot_of(&path) {
@@ -209,6 +220,7 @@ impl Place {
         if !caches.is_empty() {
             return Err(LocateError::Hub(caches));
         }
+        no_refs()?;
         let mut place = Self::new(folder, LayoutKind::Flat);
         if local_dir::is_one(&path) {
             place.layout.kind = LayoutKind::HfLocalDir;

@@ -11,7 +11,7 @@ use crate::keys::SigningKey;
 use crate::relpath::RelPath;
 use crate::weights::{
     At, Pace, Progress, ReportContext, Request as Rehash, Since, Wanted, rehash_each, report_bytes,
-    sign_report,
+    second_look, sign_report,
 };
 
 /// How often a hashing agent says that it is alive.
@@ -189,6 +189,7 @@ fn answer(
             finished: now(),
         },
     );
+    let report = second_look(path, report, now);
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).map_err(|e| e.to_string());
     let envelope = key.map(|key| text(sign_report(&report, key))).transpose();
     match (text(report_bytes(&report)), envelope) {

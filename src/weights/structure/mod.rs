@@ -155,7 +155,7 @@ impl Fault {
 /// Looks at the structure of every weight file in a list that was just hashed.
 /// Files that could not be hashed are left out: that is reported already.
 pub(super) fn inspect(
-    files: &[FileReport],
+    files: &[&FileReport],
     open: &dyn Fn(&RelPath) -> io::Result<File>,
 ) -> Structure {
     let mut out = Structure::default();
@@ -163,9 +163,11 @@ pub(super) fn inspect(
     let mut splits = BTreeMap::new();
     let mut indexes = Vec::new();
     let readable = |f: &&FileReport| f.kind == Kind::File && f.problem.is_none();
-    for file in files.iter().filter(readable) {
+    for file in files.iter().copied().filter(readable) {
         let Some(stat) = file.stat else { continue };
-        let name = file.path.as_bytes();
+        // Loaders on other systems do not mind the case.
+        let lower = file.path.as_bytes().to_ascii_lowercase();
+        let name = &lower[..];
         if (pointer::MIN_LEN..=pointer::MAX_LEN).contains(&stat.size) {
             match whole(file, open, pointer::MAX_LEN) {
                 Ok(bytes) => {
@@ -176,6 +178,12 @@ pub(super) fn inspect(
                         );
                         let mut fault = Fault::new(StructureKind::LfsPointer, detail);
                         fault.sizes = Some((p.size, stat.size));
+                        out.problems.push(fault.at(&file.path));
+                        continue;
+                    }
+                    if pointer::resembles(&bytes) {
+                        let detail = "it is a damaged git-lfs pointer and not a file's bytes";
+                        let fault = Fault::new(StructureKind::LfsPointer, detail.to_owned());
                         out.problems.push(fault.at(&file.path));
                         continue;
                     }
