@@ -92,7 +92,7 @@ fn llama_cpp_says() {
         want(&[
             ("version", "\"b0-unknown\""),
             ("context-limit-tokens", "2048"),
-            ("request-slots", "4"),
+            ("request-slots", "2"),
             ("speculation", "false"),
             ("running", "0"),
             ("waiting", "0"),
