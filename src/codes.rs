@@ -535,6 +535,14 @@ codes! {
         "A part of the evidence is withheld; its commitment is in the signed index.",
         "Figures that rest on it are stated, not recomputed.",
         "Ask the operator to disclose it if you need to recompute them.";
+    ForeignTrafficBefore = "foreign-traffic-before", Note,
+        "Right before the first measured request, a server said that requests were running or waiting.",
+        "They were not ours: the measurement began on a busy server. The run is tainted.",
+        "Measure on servers that nobody else uses.";
+    ForeignTrafficDuring = "foreign-traffic-during", Note,
+        "A server's token counters moved by more than the answers of this run account for.",
+        "Somebody else used the server while it was measured, so latencies and rates are not those of this load alone. The run is tainted.",
+        "Measure on servers that nobody else uses.";
     ClientLag = "client-lag", Note,
         "The client's own threads were late by more than 1 % of a reported median.",
         "What was measured is in part the measuring machine: stamps may be late by as much.",

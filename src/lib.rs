@@ -23,6 +23,7 @@ pub mod schedule;
 pub mod schema;
 pub mod scorer;
 pub mod seal;
+pub mod server_facts;
 pub mod shipped;
 pub mod statement;
 pub mod suite;

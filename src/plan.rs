@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use crate::digest::Sha256Digest;
 use crate::json;
 use crate::schedule::Arrivals;
+use crate::server_facts;
 use crate::trace::Transport;
 
 /// Value of [`RunPlan::format`].
@@ -145,6 +146,10 @@ pub struct EnginePlan {
     pub env: BTreeMap<String, String>,
     /// Path that requests are posted to.
     pub path: String,
+    /// Documents of every endpoint that are kept right before and right after the
+    /// measurement, by path. Plans of earlier versions have none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub documents: Vec<String>,
 }
 
 /// Settings of every request.
@@ -460,6 +465,20 @@ impl RunPlan {
                 "requests.extra may not set {key:?}; it has a setting of its own"
             ));
         }
+        // They become file names in the bundle, so only known ones are let in.
+        let known = server_facts::family(&self.engine.recipe).map_or(&[][..], |f| f.documents);
+        if let Some(d) = self
+            .engine
+            .documents
+            .iter()
+            .find(|d| !known.contains(&d.as_str()))
+        {
+            return bad(format!(
+                "engine.documents names {d:?}, which is no document of {}",
+                self.engine.recipe
+            ));
+        }
+        unique("document of the engine", self.engine.documents.iter())?;
         if !matches!(self.cache.claim.as_str(), "cold" | "none") {
             return bad("cache.claim must be \"cold\" or \"none\"".into());
         }

@@ -10,7 +10,7 @@ use jsonschema::Validator;
 use schemars::{JsonSchema, schema_for};
 use serde_json::Value;
 
-use crate::bundle::files::{EngineFile, GradeLine, ImageFile, NodeFile, TelemetryLine};
+use crate::bundle::files::{EngineFile, GradeLine, ImageFile, NodeFile, ServerFile, TelemetryLine};
 use crate::bundle::index::{Files, Index};
 use crate::codes::Code;
 use crate::event::{EventLine, Header};
@@ -34,6 +34,7 @@ pub const ALL: &[(&str, Generator)] = &[
     ("node", generate::<NodeFile>),
     ("image", generate::<ImageFile>),
     ("engine", generate::<EngineFile>),
+    ("server", generate::<ServerFile>),
     ("suite", generate::<SuiteToml>),
     ("case", generate::<Case>),
     ("events-header", generate::<Header>),
@@ -101,6 +102,7 @@ fn stem_of(path: &str) -> Option<&'static str> {
         Some(("replicas", name)) if name.ends_with(".json") => Some("replica"),
         Some(("nodes", name)) if name.ends_with(".json") => Some("node"),
         Some(("engine", name)) if name.ends_with(".json") => Some("engine"),
+        Some(("server", name)) if name.ends_with(".json") => Some("server"),
         _ => None,
     }
 }

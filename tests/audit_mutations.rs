@@ -268,6 +268,14 @@ fn whole_edit(path: &str) -> Option<fn(&mut Value)> {
             let lag = json!({"n": 1, "every_ns": 1, "p50_ns": 1, "p99_ns": 1, "max_ns": 1});
             record["client_lag"] = lag;
         },
+        // What the servers' counters say of others.
+        "state" if path.contains("/foreign_") => |parent| {
+            let none = parent["state"] == "none";
+            *parent = match none {
+                true => json!({"state": "found", "detail": "x"}),
+                false => json!({"state": "none"}),
+            };
+        },
         "proof" => |cache| {
             let cache = cache.as_object_mut().unwrap();
             let claim = cache["claim"].clone();

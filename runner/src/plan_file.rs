@@ -10,6 +10,7 @@ use runseal::plan::{
     CacheClaim, CheckpointPin, EndpointPlan, EnginePlan, FORMAT, LoadPlan, Pin, ReplicaPlan,
     RequestSettings, RetryPlan, RunPlan, StagePlan, SuitePin, TimeoutsMs,
 };
+use runseal::server_facts;
 use runseal::suite::{Suite, digests};
 use runseal::weights::Manifest;
 use serde::Deserialize;
@@ -362,6 +363,7 @@ fn engine(entry: EngineEntry, model: &str, executable: &Path) -> anyhow::Result<
     ];
     let mut argv: Vec<String> = fixed.iter().map(|s| (*s).to_owned()).collect();
     argv.extend(entry.args);
+    let documents = server_facts::family(&entry.recipe).map_or(&[][..], |f| f.documents);
     Ok(EnginePlan {
         recipe: entry.recipe,
         launch: "process".into(),
@@ -369,5 +371,6 @@ fn engine(entry: EngineEntry, model: &str, executable: &Path) -> anyhow::Result<
         argv,
         env: BTreeMap::new(),
         path: "/v1/chat/completions".into(),
+        documents: documents.iter().map(|d| (*d).to_owned()).collect(),
     })
 }

@@ -13,7 +13,8 @@ use super::files::{
     NodeFile, TELEMETRY_FORMAT, TelemetryLine,
 };
 use super::index::Files;
-pub use super::names::{file_names, node_names, replica_file};
+pub use super::names::{MOMENTS, document_file, file_names, node_names, replica_file, server_file};
+use super::servers::Servers;
 use crate::codes::Code;
 use crate::digest::Sha256Digest;
 use crate::event::{self, Event, EventLine, Header};
@@ -56,6 +57,8 @@ pub struct Evidence {
     pub image: ImageFile,
     /// Serving processes by replica.
     pub engines: BTreeMap<String, EngineFile>,
+    /// What the servers said of themselves.
+    pub servers: Servers,
     /// The event log.
     pub events: Vec<EventLine>,
     /// The requests in it.
@@ -117,18 +120,18 @@ impl Evidence {
     }
 }
 
-struct Parser<'a> {
+pub(super) struct Parser<'a> {
     files: &'a Files,
     findings: Vec<Finding>,
 }
 
 impl<'a> Parser<'a> {
-    fn bad(&mut self, code: Code, name: &str, why: impl ToString) {
+    pub(super) fn bad(&mut self, code: Code, name: &str, why: impl ToString) {
         self.findings
             .push(Finding::new(code, name, why.to_string()));
     }
 
-    fn optional(&self, name: &str) -> Option<&'a [u8]> {
+    pub(super) fn optional(&self, name: &str) -> Option<&'a [u8]> {
         let path = RelPath::parse(name).ok()?;
         self.files.get(&path).map(Vec::as_slice)
     }
@@ -142,7 +145,11 @@ impl<'a> Parser<'a> {
     }
 
     /// A JSON document in its one byte form.
-    fn json<T: DeserializeOwned + Serialize>(&mut self, name: &str, bytes: &[u8]) -> Option<T> {
+    pub(super) fn json<T: DeserializeOwned + Serialize>(
+        &mut self,
+        name: &str,
+        bytes: &[u8],
+    ) -> Option<T> {
         match json::from_slice::<T>(bytes) {
             Ok(value) if json_bytes(&value) == bytes => Some(value),
             Ok(_) => {
@@ -156,7 +163,13 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn run(&mut self, name: &str, header: &Header, run_id: &str, nonce_hash: &Sha256Digest) {
+    pub(super) fn run(
+        &mut self,
+        name: &str,
+        header: &Header,
+        run_id: &str,
+        nonce_hash: &Sha256Digest,
+    ) {
         if run_id != header.run_id || *nonce_hash != header.nonce_hash {
             let finding = Finding::new(Code::WrongRun, name, "it belongs to another run")
                 .values(&header.run_id, run_id);
@@ -164,7 +177,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn format(&mut self, name: &str, found: &str, want: &str) {
+    pub(super) fn format(&mut self, name: &str, found: &str, want: &str) {
         if found != want {
             self.bad(
                 Code::EvidenceMalformed,
@@ -247,6 +260,7 @@ impl<'a> Parser<'a> {
         let replicas = self.replicas(&plan, &header);
         let nodes = self.nodes(&plan, &header);
         let engines = self.engines(&plan, &header);
+        let servers = self.servers(&plan, &header);
         let image_bytes = self.bytes("image.json")?;
         let image: ImageFile = self.json("image.json", image_bytes)?;
         self.format("image.json", &image.format, IMAGE_FORMAT);
@@ -279,6 +293,7 @@ impl<'a> Parser<'a> {
             nodes,
             image,
             engines,
+            servers,
             events,
             traces,
             responses,

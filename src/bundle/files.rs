@@ -21,6 +21,9 @@ pub const IMAGE_FORMAT: &str = "runseal.image/v1";
 /// `format` of engine/*.json.
 pub const ENGINE_FORMAT: &str = "runseal.engine/v1";
 
+/// `format` of server/*.json.
+pub const SERVER_FORMAT: &str = "runseal.server/v1";
+
 /// `nodes/<node>.json`: facts of one machine before and after the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -111,6 +114,47 @@ pub struct EngineFile {
     pub before: BTreeMap<String, Value>,
     /// The same after it.
     pub after: BTreeMap<String, Value>,
+}
+
+/// `server/<endpoint>.json`: which documents of an endpoint's server were kept, and
+/// when. Their bytes as they came lie in `server/<endpoint>/before/` and `…/after/`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ServerFile {
+    /// Always [`SERVER_FORMAT`].
+    pub format: String,
+    /// The run.
+    pub run_id: String,
+    /// Hash of its nonce.
+    pub nonce_hash: Sha256Digest,
+    /// Alias of the endpoint.
+    pub endpoint: String,
+    /// In measure, before its first request: by path, every document of the plan.
+    pub before: BTreeMap<String, ServerDocument>,
+    /// After its last request, in collect.
+    pub after: BTreeMap<String, ServerDocument>,
+}
+
+/// What became of asking for a document. Times are nanoseconds since the run epoch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum ServerDocument {
+    /// A whole answer came.
+    Obtained {
+        /// HTTP status; facts are read from 200 only.
+        status: u16,
+        /// SHA-256 of its body.
+        sha256: Sha256Digest,
+        /// When it was asked for.
+        asked: u64,
+        /// When the last byte was here.
+        ended: u64,
+    },
+    /// None came, or it is not kept.
+    NotObtained {
+        /// Why.
+        why: String,
+    },
 }
 
 /// A line of grades.jsonl.

@@ -5,6 +5,7 @@ pub mod files;
 pub mod index;
 pub mod names;
 pub mod read;
+pub mod servers;
 
 pub use evidence::Evidence;
 pub use index::{Files, Index};

@@ -37,7 +37,30 @@ pub fn file_names(plan: &RunPlan) -> BTreeSet<String> {
             names.insert(replica_file(&replica.name, &checkpoint.role));
         }
     }
+    for endpoint in plan.endpoints.iter().map(|e| e.name.as_str()) {
+        if plan.engine.documents.is_empty() {
+            break;
+        }
+        names.insert(server_file(endpoint));
+        for document in &plan.engine.documents {
+            names.extend(MOMENTS.map(|when| document_file(endpoint, when, document)));
+        }
+    }
     names
+}
+
+/// When documents of a server are kept, relative to the measurement.
+pub const MOMENTS: [&str; 2] = ["before", "after"];
+
+/// File that says which documents of an endpoint's server were kept.
+pub fn server_file(endpoint: &str) -> String {
+    format!("server/{endpoint}.json")
+}
+
+/// File with the bytes of one document: `/v1/models` is `v1_models`.
+pub fn document_file(endpoint: &str, when: &str, path: &str) -> String {
+    let name = path.trim_start_matches('/').replace('/', "_");
+    format!("server/{endpoint}/{when}/{name}")
 }
 
 /// Aliases of the machines of a plan.

@@ -28,14 +28,14 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    Weights(weights::Args),
+    Weights(Box<weights::Args>),
     Record(record::Args),
     Explain(explain::Args),
 }
 
 fn dispatch(command: Command) -> anyhow::Result<Answer> {
     match command {
-        Command::Weights(args) => weights::run(args),
+        Command::Weights(args) => weights::run(*args),
         Command::Record(args) => record::run(args),
         Command::Explain(args) => explain::run(args),
     }

@@ -22,7 +22,9 @@ use crate::weights::{agree, derive_integrity};
 pub fn record(evidence: &Evidence, index: &Index, stated: &Stated) -> RunRecord {
     let plan = &evidence.plan;
     let declared = declared(plan, &evidence.traces);
-    let taints = status::taints(&evidence.events);
+    let servers = servers::servers(evidence);
+    let mut taints = status::taints(&evidence.events);
+    taints.extend(servers::taints(servers.as_deref().unwrap_or_default()));
     let attributions = attribution::attributions(evidence, &declared, &taints);
     let grades = aligned_grades(evidence, &declared);
     let measured: Vec<&Trace> = evidence
@@ -39,11 +41,12 @@ pub fn record(evidence: &Evidence, index: &Index, stated: &Stated) -> RunRecord 
         hardware: hardware(evidence),
         requests: requests(evidence, &declared),
         input: input(evidence, &declared),
-        cache: cache(evidence, &declared),
+        cache: cache(evidence, &declared, servers.as_deref()),
         transport: transport_counts(&cases),
         grades: grade_counts(&cases),
         attribution: attribution_counts(&cases),
         integrity: integrity_counts(evidence),
+        servers,
         client_lag: lag::of_log(&evidence.events),
         metrics: serving(&plan.load, &declared, &measured, &grades),
         cases,
@@ -280,10 +283,11 @@ fn input(evidence: &Evidence, declared: &[Declared]) -> Input {
     }
 }
 
-fn cache(evidence: &Evidence, declared: &[Declared]) -> Cache {
+fn cache(evidence: &Evidence, declared: &[Declared], servers: Option<&[ServerRecord]>) -> Cache {
     let claim = evidence.plan.cache.claim.clone();
     let proof = if claim == "cold" {
-        cold_proof(evidence.plan.cache.max_cached_tokens, declared)
+        let counted = servers.and_then(servers::cached);
+        cold_proof(evidence.plan.cache.max_cached_tokens, declared, counted)
     } else {
         CacheProof::NotClaimed
     };
@@ -291,8 +295,9 @@ fn cache(evidence: &Evidence, declared: &[Declared]) -> Cache {
 }
 
 /// Cold means: every attempt that generated anything reported its cached tokens,
-/// and none reported more than the limit.
-fn cold_proof(limit: u64, declared: &[Declared]) -> CacheProof {
+/// and none reported more than the limit; and where the servers count such tokens
+/// themselves, the counters did not move by more than that for all of them.
+fn cold_proof(limit: u64, declared: &[Declared], counted: Option<i128>) -> CacheProof {
     let answered: Vec<&Trace> = declared
         .iter()
         .filter_map(|d| d.trace)
@@ -313,6 +318,13 @@ fn cold_proof(limit: u64, declared: &[Declared]) -> CacheProof {
     if most > limit {
         return refused(format!(
             "{most} cached tokens were reported, over the limit of {limit}"
+        ));
+    }
+    let most_of_all = i128::from(limit) * reports.len() as i128;
+    if let Some(counted) = counted.filter(|c| *c > most_of_all) {
+        return refused(format!(
+            "the servers' own counters moved by {counted} cached tokens, over the limit of {limit} for each of {} answers",
+            reports.len()
         ));
     }
     CacheProof::Proven {

@@ -97,6 +97,11 @@ pub const TEXTS: &[(&str, &str, &str)] = &[
         "Soğuk önbellek iddiası reddedildi: {reason}.",
     ),
     (
+        "foreign-traffic-not-judged",
+        "Whether others used the servers during the measurement is not known for {endpoints}.",
+        "Ölçüm sırasında sunucuları başkalarının kullanıp kullanmadığı şunlar için bilinmiyor: {endpoints}.",
+    ),
+    (
         "cache-not-claimed",
         "Nothing is claimed about the prefix cache.",
         "Önek önbelleği hakkında bir iddia yoktur.",
@@ -244,6 +249,9 @@ pub fn derive(record: &RunRecord, facts: Facts) -> Vec<Limitation> {
             out.add("cold-cache-not-shown", &[("reason", reason.clone())]);
         }
         CacheProof::NotClaimed => out.always("cache-not-claimed"),
+    }
+    if let Some(unknown) = super::servers::not_judged(record) {
+        out.add("foreign-traffic-not-judged", &[("endpoints", unknown)]);
     }
     out.count("warm-engine", facts.warmups);
     if record.hardware.machines < record.integrity.replicas {

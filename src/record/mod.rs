@@ -8,6 +8,7 @@ pub mod attribution;
 pub mod derive;
 pub mod lag;
 pub mod limitations;
+pub mod servers;
 pub mod status;
 pub mod subjects;
 
@@ -20,6 +21,8 @@ use crate::digest::Sha256Digest;
 use crate::metrics::Metric;
 use crate::plan::Pin;
 use crate::scorer::Grade;
+use crate::server_facts::ServerFact;
+use crate::server_facts::traffic::Foreign;
 use crate::statement::Statement;
 use crate::trace::Transport;
 use crate::weights::Integrity;
@@ -58,6 +61,10 @@ pub struct RunRecord {
     pub attribution: AttributionCounts,
     /// Replica integrity.
     pub integrity: IntegrityCounts,
+    /// What the servers say of themselves, per endpoint; absent in bundles that hold no
+    /// documents of theirs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub servers: Option<Vec<ServerRecord>>,
     /// How late the measuring client itself was; absent when nothing was measured.
     pub client_lag: Option<ClientLag>,
     /// Figures, by the definitions of docs/metrics.md.
@@ -72,6 +79,20 @@ pub struct RunRecord {
     pub provenance: Provenance,
     /// Parts that may be withheld: path and commitment.
     pub withheld: BTreeMap<String, Sha256Digest>,
+}
+
+/// What the server of one endpoint says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ServerRecord {
+    /// Alias of the endpoint.
+    pub endpoint: String,
+    /// Typed values with their sources, from the raw documents in `server/`.
+    pub facts: Vec<ServerFact>,
+    /// Requests of others right before the measurement.
+    pub foreign_before: Foreign,
+    /// Tokens of others while it lasted.
+    pub foreign_during: Foreign,
 }
 
 /// The run.

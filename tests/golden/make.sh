@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes the golden bundles again, each from a real run of the real program:
 #   tests/golden/make.sh [path of attest]
+# before-servers is older than the documents of servers and stays as it is.
 # Afterwards renew the snapshots: RUNSEAL_UPDATE=1 cargo test -p runseal --test audit_golden
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -124,6 +125,16 @@ measuring tainted
 touch "$work/tainted/replicas/r0/config.json"
 wait $!
 keep tainted tainted
+
+# Somebody else asks the same server for an answer while it is measured.
+plan foreign "$slow" '[]'
+run foreign 1 &
+measuring foreign
+curl -sf -o "$work/foreign/theirs" -H 'content-type: application/json' \
+  -d '{"messages":[{"role":"user","content":"Hello"}],"max_tokens":4,"min_tokens":4}' \
+  "http://$(sed -n 's/.*"e":"rank_up","replica":"r0",.*"listen":"\([^"]*\)".*/\1/p' "$log")/v1/chat/completions"
+wait $!
+keep foreign foreign
 
 # Killed outright, its own processes with it, and closed afterwards.
 plan killed "$slow" '[]'

@@ -185,6 +185,15 @@ class Bundle:
                 self.engines[r["name"]] = self.own(name, self.json(name + ".json"), "runseal.engine/v1", replica=r["name"])
             first = f"# run {self.header['run_id']} {self.header['nonce_hash']}\n".encode()
             self.expect(name, self.files.get(name + ".log", first).startswith(first), "wrong run")
+        self.servers = {}
+        for e in plan["endpoints"]:
+            name = f"server/{e['name']}"
+            if name + ".json" in self.files:
+                self.servers[e["name"]] = self.server(name, e["name"])
+            else:
+                entered = any(x["e"] == "state" and x["state"] == "measure" for x in self.events)
+                cut = any(x["e"] == "signal" or x["e"] == "failure" for x in self.events)
+                self.expect(name, not plan["engine"].get("documents") or not entered or cut, "missing")
         self.grades = self.jsonl("grades.jsonl", "runseal.grades/v1")
         self.jsonl("telemetry.jsonl", "runseal.telemetry/v1")
         self.responses = None
@@ -204,6 +213,30 @@ class Bundle:
                 state = "ignored"
             self.expect(name, e["state"] == state, f"{e['path']} is {state}")
         return r
+
+    def server(self, name, endpoint):
+        """7.5: the documents with status 200, by moment and path."""
+        file = self.own(name, self.json(name + ".json"), "runseal.server/v1", endpoint=endpoint)
+        first = [e["t"] for e in self.events if e["e"] == "queued" and not e["warmup"]]
+        warm = {e["req"] for e in self.events if e["e"] == "queued" and e["warmup"]}
+        last = [e["t"] for e in self.events if e["e"] == "end" and e["req"] not in warm]
+        entered = {e["state"]: e["t"] for e in self.events if e["e"] == "state"}
+        span = {"before": (entered["measure"], min(first, default=None)),
+                "after": (max(last, default=0), entered.get("teardown"))}
+        out = {}
+        for when in ("before", "after"):
+            self.expect(name, sorted(file[when]) == sorted(self.plan["engine"]["documents"]), "other documents than planned")
+            out[when] = {}
+            for path, d in file[when].items():
+                if d["outcome"] != "obtained":
+                    continue
+                body = f"{name}/{when}/{path.strip('/').replace('/', '_')}"
+                self.expect(body, f.sha256(self.bytes(body)).hex() == d["sha256"], "not the document obtained")
+                start, end = span[when]
+                self.expect(body, start <= d["asked"] <= d["ended"] and (end is None or d["ended"] <= end), "at another time")
+                if d["status"] == 200:
+                    out[when][path] = self.bytes(body)
+        return out
 
     def jsonl(self, name, kind):
         first, *rest = self.lines(name)

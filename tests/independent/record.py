@@ -2,8 +2,9 @@
 
 import re
 from datetime import datetime, timedelta, timezone
+from fractions import Fraction
 
-from formats import canonical, enc, path_bytes, tree_root, u64
+from formats import canonical, enc, parse, path_bytes, tree_root, u64
 from metrics import ODDITIES, figures
 
 STATES = "declare preflight verify launch ready warm measure collect teardown grade".split()
@@ -100,6 +101,81 @@ def distinct(reports):
                 old, new = max(group[a], group[b]), min(group[a], group[b])
                 group = [new if g == old else g for g in group]
     return len(set(group))
+
+
+# --- docs/metrics.md: server facts, foreign traffic ---------------------------
+
+P = "runseal_reference_"
+# Bundles are made with this family only; another recipe cannot be derived here.
+FACTS = {"reference": [
+    ("version", "/server_info", "#/version"), ("context-limit-tokens", "/v1/models", "#/data/0/max_model_len"),
+    ("request-slots", "/server_info", "#/max_running_requests"),
+    ("running", "/metrics", P + "num_requests_running"), ("waiting", "/metrics", P + "num_requests_waiting"),
+    ("prompt-tokens", "/metrics", P + "prompt_tokens_total"),
+    ("generation-tokens", "/metrics", P + "generation_tokens_total"), ("cached-tokens", "/metrics", P + "cached_tokens_total")]}
+
+
+def sample_total(data, name):
+    lines = [x.split() for x in data.decode().splitlines() if x.strip() and not x.startswith("#")]
+    values = [x[1] for x in lines if x[0] == name]
+    if not values or any(Fraction(v).denominator != 1 for v in values):
+        return values[0] if len(values) == 1 else None
+    return sum(int(Fraction(v)) for v in values)
+
+
+def pointed(data, pointer):
+    value = parse(data)
+    for key in pointer.split("/")[1:]:
+        try:
+            value = value[int(key)] if isinstance(value, list) else value[key]
+        except (KeyError, IndexError, TypeError, ValueError):
+            return None
+    return value if isinstance(value, (int, bool, str)) else None
+
+
+def server(b, endpoint, documents):
+    """documents: moment -> path -> bytes of those with status 200."""
+    facts = []
+    for name, path, place in FACTS[b.plan["engine"]["recipe"]]:
+        read = pointed if place.startswith("#") else sample_total
+        both = [read(documents[when][path], place) if path in documents[when] else None for when in ("before", "after")]
+        source = path + place if place.startswith("#") else f"{path} {place}"
+        facts.append({"name": name, "source": source, "before": both[0], "after": both[1]})
+    at = {x["name"]: (x["before"], x["after"]) for x in facts}
+    grew = lambda n: at[n][1] - at[n][0] if all(type(v) is int for v in at[n]) else None
+    r, w = at["running"][0], at["waiting"][0]
+    if type(r) is not int or type(w) is not int:
+        before = {"state": "not_judged",
+                  "reason": "it did not say how many requests ran and waited before the measurement"}
+    elif (r, w) == (0, 0):
+        before = {"state": "none"}
+    else:
+        before = {"state": "found", "detail": f"{r} requests ran and {w} waited before the measurement"}
+    p, g = grew("prompt-tokens"), grew("generation-tokens")
+    sent = [a for a in b.attempts if not a.warmup and a.endpoint == endpoint and "send" in a.at]
+    counts = [(a.prompt_tokens(), a.completion_tokens()) for a in sent]
+    silent = sum(None in c for c in counts)
+    moved = f"its counters moved by {p} prompt and {g} generated tokens, "
+    if p is None or g is None:
+        during = {"state": "not_judged", "reason": "it did not count tokens before and after the measurement"}
+    elif silent:
+        during = {"state": "not_judged", "reason": f"{silent} attempts were sent and report no token counts"}
+    else:
+        ours = sum(c[0] for c in counts), sum(c[1] for c in counts)
+        if (p, g) == ours:
+            during = {"state": "none"}
+        elif p > ours[0] or g > ours[1]:
+            during = {"state": "found", "detail": moved + f"our own answers report {ours[0]} and {ours[1]}"}
+        else:
+            during = {"state": "not_judged",
+                      "reason": moved + f"less than the {ours[0]} and {ours[1]} that our own answers report"}
+    return {"endpoint": endpoint, "facts": facts, "foreign_before": before, "foreign_during": during}
+
+
+def cached_growth(servers):
+    """Growth of the servers' cached-token counters, when each of them counts."""
+    values = [next((x["before"], x["after"]) for x in s["facts"] if x["name"] == "cached-tokens") for s in servers]
+    return sum(b - a for a, b in values) if values and all(type(v) is int for x in values for v in x) else None
 
 
 # --- 10 The record -----------------------------------------------------------
@@ -216,7 +292,7 @@ def case_record(key, attempt, grade, attributed):
             "finish_reason": a and a.finish, "flags": flags}
 
 
-def cache(plan, declared):
+def cache(plan, declared, servers):
     claim, limit = plan["cache"]["claim"], plan["cache"]["max_cached_tokens"]
     refused = lambda why: {"claim": claim, "proof": "refused", "reason": why}
     if claim == "none":
@@ -228,6 +304,10 @@ def cache(plan, declared):
         return refused(f"{silent} answers came without a cached-token report")
     if max(cached) > limit:
         return refused(f"{max(cached)} cached tokens were reported, over the limit of {limit}")
+    grew = cached_growth(servers)
+    if grew is not None and grew > limit * len(cached):
+        return refused(f"the servers' own counters moved by {grew} cached tokens, over the limit of {limit} for each of "
+                       f"{len(cached)} answers")
     return {"claim": claim, "proof": "proven", "n": len(cached), "max_cached_tokens": max(cached)}
 
 
@@ -309,6 +389,9 @@ def limitations(r, b, declared, grades):
     if proof == "refused":
         add("cold-cache-not-shown", reason=r["cache"]["reason"])
     add("cache-not-claimed", proof == "not_claimed")
+    unknown = [s["endpoint"] for s in r.get("servers", [])
+               if "not_judged" in (s["foreign_before"]["state"], s["foreign_during"]["state"])]
+    add("foreign-traffic-not-judged", bool(unknown), endpoints=", ".join(unknown))
     n_of("warm-engine", sum(a.warmup and "send" in a.at for a in b.attempts))
     machines, replicas = r["hardware"]["machines"], r["integrity"]["replicas"]
     add("machines-fewer-than-replicas", machines < replicas, machines=str(machines), replicas=str(replicas))
@@ -340,6 +423,9 @@ def derive(b, stated):
     none = {"grade": "ungraded", "reason": "no grade line", "flags": []}
     grades = [lines.get(k, {"case": k[0], "rep": k[1], **none}) for k in keys]
     taints = [{k: e[k] for k in ("cause", "detail", "reqs")} for e in b.events if e["e"] == "taint"]
+    servers = [server(b, name, documents) for name, documents in sorted(b.servers.items())]
+    taints += [{"cause": "foreign-traffic-" + when, "detail": f"{s['endpoint']}: {s['foreign_' + when]['detail']}", "reqs": []}
+               for s in servers for when in ("before", "during") if s["foreign_" + when]["state"] == "found"]
     faults = {r["name"]: rank_fault(b, r) for r in plan["replicas"]}
     cases = [case_record(k, a, g, attribution(b, a, faults, taints)) for k, a, g in zip(keys, declared, grades)]
     there = [a for a in declared if a]
@@ -387,7 +473,7 @@ def derive(b, stated):
                   "length_target_tokens": suite.get("length_target_tokens"), "prompt_tokens_n": len(prompts),
                   "prompt_tokens_min": min(prompts, default=None), "prompt_tokens_max": max(prompts, default=None),
                   "preparation": "frozen documents; a unique prefix per case, repetition and run"},
-        "cache": cache(plan, declared),
+        "cache": cache(plan, declared, servers),
         "transport": {"declared": len(cases), **{t: count("transport", t) for t in TRANSPORTS}},
         "grades": {"declared": len(cases), **{g: count("grade", g) for g in ("pass", "fail", "ungraded")}},
         "attribution": {"declared": len(cases), **{v: count("attribution", v) for v in ("verified", "unverified")},
@@ -407,6 +493,8 @@ def derive(b, stated):
                        "tool": stated["tool"], "signers": stated["signers"]},
         "withheld": {f["path"]: f["commitment"] for f in b.index["files"] if "commitment" in f},
     }
+    if servers:
+        out["servers"] = servers
     out["limitations"] = limitations(out, b, declared, grades)
     return out
 

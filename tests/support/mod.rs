@@ -36,6 +36,10 @@ pub const KILLED: &str = "killed";
 pub const WITHHELD: &str = "withheld";
 pub const PUBLISHED: &str = "withheld-published";
 pub const OPEN: &str = "open";
+/// Made before bundles held documents of the servers.
+pub const BEFORE_SERVERS: &str = "before-servers";
+/// Others used a server while it was measured.
+pub const FOREIGN: &str = "foreign";
 pub const ALL: [&str; 8] = [
     COMPLETED, REFUSED, FAILED, TAINTED, KILLED, WITHHELD, PUBLISHED, OPEN,
 ];

@@ -66,7 +66,8 @@ impl Metrics {
             let name = format!("runseal_reference_{name}");
             text += &format!("# TYPE {name} {kind}\n{name} {}\n", value.load(Relaxed));
         }
-        text
+        // Every prompt is computed whole: there is no cache to serve from.
+        text + "# TYPE runseal_reference_cached_tokens_total counter\nrunseal_reference_cached_tokens_total 0\n"
     }
 }
 

@@ -118,6 +118,7 @@ struct Server {
     jobs: Arc<Jobs>,
     model: String,
     max_body: usize,
+    max_running: usize,
     /// Start of the server in Unix nanoseconds; makes ids unlike those of another start.
     epoch: u128,
     replies: AtomicU64,
@@ -134,6 +135,7 @@ impl Server {
             )),
             model: options.served_model_name,
             max_body: options.max_body,
+            max_running: options.max_running,
             epoch: since_epoch().as_nanos(),
             replies: AtomicU64::new(0),
         }
@@ -142,7 +144,7 @@ impl Server {
     async fn answer(&self, request: Request<Incoming>) -> Answer {
         let allowed = match request.uri().path() {
             "/v1/chat/completions" => Method::POST,
-            "/v1/models" | "/health" | "/version" | "/metrics" => Method::GET,
+            "/v1/models" | "/health" | "/version" | "/metrics" | "/server_info" => Method::GET,
             path => {
                 return refuse(&ApiError::new(
                     StatusCode::NOT_FOUND,
@@ -164,6 +166,7 @@ impl Server {
             "/metrics" => text(self.jobs.metrics().render()),
             "/version" => document(StatusCode::OK, &json!({"version": FINGERPRINT})),
             "/v1/models" => document(StatusCode::OK, &self.models()),
+            "/server_info" => document(StatusCode::OK, &self.info()),
             _ => self
                 .chat(request.into_body())
                 .await
@@ -182,6 +185,14 @@ impl Server {
             "owned_by": "runseal",
             "max_model_len": self.jobs.engine().config().context,
         }]})
+    }
+
+    fn info(&self) -> Value {
+        json!({
+            "version": FINGERPRINT,
+            "max_running_requests": self.max_running,
+            "context_limit_tokens": self.jobs.engine().config().context,
+        })
     }
 
     async fn chat(&self, body: Incoming) -> Result<Answer, ApiError> {

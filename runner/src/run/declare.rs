@@ -164,6 +164,8 @@ impl Run {
             nodes,
             image,
             engines: BTreeMap::new(),
+            measuring: false,
+            servers: BTreeMap::new(),
             next_req: 0,
             inputs,
         };

@@ -201,6 +201,7 @@ impl Run {
     /// The measured attempts. Nothing is aggregated here.
     pub(super) async fn measure(&mut self) -> Result<(), Stop> {
         self.enter(State::Measure);
+        self.measuring = true;
         let plan = self.inputs.resolved.plan.clone();
         let n = plan.declared();
         let how = match plan.load.stages.len() {
@@ -211,6 +212,7 @@ impl Run {
             "measure: {n} attempts{how}, {} at a time",
             plan.load.concurrency
         ));
+        self.servers_before().await?;
         let telemetry = Telemetry::start(
             &self.dir.path.join("telemetry.jsonl"),
             node_names(&plan),

@@ -15,6 +15,7 @@ mod load;
 pub mod lock;
 pub mod rank;
 mod serve;
+mod server_documents;
 mod signals;
 mod specs;
 mod stop;
@@ -27,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use runseal::bundle::files::{EngineFile, ImageFile, NodeFile};
+use runseal::bundle::files::{EngineFile, ImageFile, NodeFile, ServerFile};
 use runseal::bundle::index::RECORD_FILE;
 use runseal::digest::Sha256Digest;
 use runseal::durable::WriteError;
@@ -84,6 +85,10 @@ struct Run {
     nodes: BTreeMap<String, NodeFile>,
     image: ImageFile,
     engines: BTreeMap<String, EngineFile>,
+    /// It got as far as to measure.
+    measuring: bool,
+    /// By endpoint, from measure on.
+    servers: BTreeMap<String, ServerFile>,
     next_req: u32,
 }
 
@@ -207,6 +212,9 @@ impl Run {
         self.enter(State::Collect);
         self.ranks_alive();
         self.documents_after().await;
+        if let Err(e) = self.servers_after().await {
+            self.note(&Stop::failure("evidence-write", e));
+        }
         for change in verify::restat_all(&self.inputs.resolved.plan, &mut self.reports) {
             self.say(&format!(
                 "TAINTED: weights changed during the run: {change}"

@@ -84,6 +84,7 @@ mod machines;
 mod request_ends;
 mod request_log;
 mod run_log;
+mod servers;
 
 pub fn all() -> Vec<Edit> {
     [
@@ -96,6 +97,7 @@ pub fn all() -> Vec<Edit> {
         load::edits(),
         answers::edits(),
         machines::edits(),
+        servers::edits(),
     ]
     .into_iter()
     .flatten()
