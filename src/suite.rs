@@ -60,6 +60,36 @@ pub struct SuiteToml {
     /// Request sent once to each endpoint before measuring.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warmup: Option<Warmup>,
+    /// What each case is an instance of, where the suite varies lengths and depths:
+    /// one entry per case.
+    #[serde(default, rename = "cell", skip_serializing_if = "Vec::is_empty")]
+    pub cells: Vec<CellOf>,
+}
+
+/// A case's place in a grid of lengths and depths. It stands in `suite.toml`, so that
+/// it can be read while the cases are withheld.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CellOf {
+    /// The case.
+    pub case: String,
+    /// Length that the document aims at, in tokens. What the server counted stands
+    /// beside it in a record.
+    pub length_target_tokens: u64,
+    /// Where the needle stands: percent of the other lines that come before it.
+    pub depth_percent: u8,
+    /// What the generator drew needle and haystack from.
+    pub needle_seed: String,
+    /// SHA-256 of the haystack, see [`haystack`].
+    pub haystack_sha256: Sha256Digest,
+}
+
+/// The haystack of a case: the frozen text of the message that holds the slot, up to
+/// its last line feed; the question comes after it.
+pub fn haystack(messages: &[Message]) -> Option<&str> {
+    let holds = |m: &&Message| m.content.contains(SLOT);
+    let (haystack, _question) = messages.iter().find(holds)?.content.rsplit_once('\n')?;
+    Some(haystack)
 }
 
 /// The declared warm-up request: an event like any other, in no figure.
@@ -179,6 +209,15 @@ impl SuiteToml {
         if let Some(w) = &toml.warmup {
             one_slot(&w.messages).map_err(bad)?;
         }
+        let mut celled = std::collections::BTreeSet::new();
+        for cell in &toml.cells {
+            if cell.depth_percent > 100 || cell.length_target_tokens > json::MAX_INTEGER {
+                return Err(bad(format!("cell {:?} is out of range", cell.case)));
+            }
+            if !celled.insert(&cell.case) {
+                return Err(bad(format!("cell {:?} is there twice", cell.case)));
+            }
+        }
         Ok(toml)
     }
 }
@@ -240,7 +279,35 @@ impl Suite {
                 why: "the warm-up prompt is also a measured case".into(),
             });
         }
+        suite.check_cells().map_err(|why| SuiteError {
+            file: "suite.toml",
+            why,
+        })?;
         Ok(suite)
+    }
+
+    /// Where there are cells, every case has one, and each haystack is the one it names.
+    fn check_cells(&self) -> Result<(), String> {
+        let cells = &self.toml.cells;
+        if !cells.is_empty() && cells.len() != self.cases.len() {
+            let (cells, cases) = (cells.len(), self.cases.len());
+            return Err(format!("there are {cells} cells for {cases} cases"));
+        }
+        let by_id: std::collections::BTreeMap<&str, &Case> =
+            self.cases.iter().map(|c| (c.id.as_str(), c)).collect();
+        for cell in cells {
+            let case = by_id
+                .get(cell.case.as_str())
+                .ok_or_else(|| format!("cell {:?} has no case", cell.case))?;
+            let found = haystack(&case.messages).map(|h| Sha256Digest::of(h.as_bytes()));
+            if found != Some(cell.haystack_sha256) {
+                return Err(format!(
+                    "the haystack of case {:?} is not the one that its cell names",
+                    cell.case
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// The case with this id.

@@ -1,6 +1,7 @@
 //! Figures: exact arithmetic and the definitions of docs/metrics.md.
 
 pub mod exact;
+pub mod recall;
 pub mod serving;
 
 use schemars::JsonSchema;
