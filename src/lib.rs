@@ -1,6 +1,7 @@
 //! The offline half of runseal: formats, digests, rehash, metrics, grading,
 //! sealing and audit. No async runtime, no HTTP, no network socket.
 
+pub mod answers;
 pub mod audit;
 pub mod bundle;
 pub mod codes;
@@ -26,5 +27,6 @@ pub mod seal;
 pub mod shipped;
 pub mod statement;
 pub mod suite;
+pub mod suite_check;
 pub mod trace;
 pub mod weights;

@@ -14,6 +14,7 @@ mod plan;
 mod run;
 mod self_test;
 mod sign;
+mod suite;
 mod verdict;
 
 use std::io::{self, Write};
@@ -43,6 +44,7 @@ enum Command {
     Run(run::Args),
     Close(close::Args),
     Sign(sign::Args),
+    Suite(suite::Args),
     Engine(engine::Args),
     SelfTest(self_test::Args),
 }
@@ -56,6 +58,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Run(args) => run::run(args),
         Command::Close(args) => close::run(args),
         Command::Sign(args) => sign::run(args),
+        Command::Suite(args) => suite::run(args),
         Command::Engine(args) => engine::run(args),
         Command::SelfTest(args) => self_test::run(args),
     }
