@@ -30,7 +30,7 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    Weights(weights::Args),
+    Weights(Box<weights::Args>),
     Record(record::Args),
     Dataset(dataset::Args),
     Scorer(scorer::Args),
@@ -39,7 +39,7 @@ enum Command {
 
 fn dispatch(command: Command) -> anyhow::Result<Answer> {
     match command {
-        Command::Weights(args) => weights::run(args),
+        Command::Weights(args) => weights::run(*args),
         Command::Record(args) => record::run(args),
         Command::Dataset(args) => dataset::run(args),
         Command::Scorer(args) => scorer::run(args),
