@@ -10,6 +10,7 @@ pub mod durable;
 pub mod ecdsa_keys;
 pub mod envelope;
 pub mod event;
+pub mod export;
 pub mod finding;
 pub mod grading;
 pub mod json;

@@ -41,6 +41,16 @@ const SHIPPED: &[(&str, [&str; 5])] = &[
             "685cd665902ce6c40216c1863e3620a139207c098589bcfd9fcaf1b8855d0afa",
         ],
     ),
+    (
+        "context-sweep-v1",
+        [
+            "3ffc02b0caf0bd2b277fff608882edd0ed9f170041d2dddcf5f53005737e4135",
+            "849c118973542e40946a0bf29ce37a73001e57e2cf495349dbc3899b0c24735d",
+            "cdcf3ed34afed93b75e42da040ba7d75079b7556a7959ee10005555f962c8fc3",
+            "27dc2e6319e51057d07ae59216f072a3afa0fed6f9b41003998ed8d69364a845",
+            "945d81d80fa0215bc2d68ab98cf6ab9e87e5c5d1d8a60241b144b28d4556b09f",
+        ],
+    ),
 ];
 
 /// The digests that a shipped suite of this name has; `None` for other names.

@@ -120,7 +120,11 @@ fn a_suite_that_makes_no_sense_is_refused() {
 /// The digests compiled into the auditor are those of the suites as they ship.
 #[test]
 fn the_shipped_suites_are_what_the_auditor_knows() {
-    for name in ["serving-performance-v1", "needle-recall-v1"] {
+    for name in [
+        "serving-performance-v1",
+        "needle-recall-v1",
+        "context-sweep-v1",
+    ] {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("runner/suites")
             .join(name);

@@ -31,6 +31,8 @@ pub fn recall(grades: &[GradeLine]) -> [Metric; 2] {
         witness: "operator".into(),
         note: None,
         stage: None,
+        batch: None,
+        rep: None,
     };
     let mut share = metric("recall/v1", "passes over declared attempts");
     share.value = ratio(passes as u128, n as u128).map(|r| decimal(&r, PLACES));

@@ -16,6 +16,7 @@ use crate::grading::{Declared, THINK_TAGS, declared};
 use crate::json;
 use crate::metrics::recall;
 use crate::metrics::serving::{prompt_range, serving};
+use crate::metrics::sweep;
 use crate::suite::CellOf;
 use crate::trace::Trace;
 use crate::weights::{agree, derive_integrity};
@@ -66,6 +67,9 @@ fn metrics(
     measured: &[&Trace],
     grades: &[crate::bundle::files::GradeLine],
 ) -> Vec<crate::metrics::Metric> {
+    if !evidence.suite_toml.batches.is_empty() {
+        return sweep::sweep(&evidence.suite_toml, &evidence.plan, declared);
+    }
     let mut metrics = serving(&evidence.plan.load, declared, measured, grades);
     if evidence.suite_toml.kind == recall::KIND {
         metrics.extend(recall::recall(grades));
@@ -294,6 +298,7 @@ fn input(evidence: &Evidence, declared: &[Declared]) -> Input {
         prompt_tokens_max: max,
         prompt_tokens_n: n,
         preparation: "frozen documents; a unique prefix per case, repetition and run".into(),
+        batches: evidence.suite_toml.batches.clone(),
     }
 }
 

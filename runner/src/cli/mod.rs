@@ -6,6 +6,7 @@
 
 mod close;
 mod engine;
+mod export;
 mod init;
 mod keygen;
 mod keys;
@@ -43,6 +44,7 @@ enum Command {
     Plan(plan::Args),
     Run(run::Args),
     Close(close::Args),
+    Export(export::Args),
     Sign(sign::Args),
     Suite(suite::Args),
     Engine(engine::Args),
@@ -57,6 +59,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Plan(args) => plan::run(args),
         Command::Run(args) => run::run(args),
         Command::Close(args) => close::run(args),
+        Command::Export(args) => export::run(args),
         Command::Sign(args) => sign::run(args),
         Command::Suite(args) => suite::run(args),
         Command::Engine(args) => engine::run(args),
