@@ -530,6 +530,24 @@ codes! {
         "Every field must come from a file in the bundle.",
         "Believe the recomputed value.";
 
+    // Suites and their scorers, before anything is run.
+    ScorerPassesNothing = "scorer-passes-nothing", Error,
+        "The scorer passes a case that was answered with nothing.",
+        "A server that fails silently would then be graded as right.",
+        "Add a check that only a real answer satisfies, such as `answer.content != \"\"`.";
+    ScorerTestDiffers = "scorer-test-differs", Error,
+        "The scorer gives one of the suite's own test answers another grade than the suite wants.",
+        "The scorer does not measure what its author meant.",
+        "Correct the scorer, or the grade that scorer-tests.jsonl wants.";
+    AnswerMissing = "answer-missing", Error,
+        "A case of the suite has no answer in the file.",
+        "A case that was not answered stays in the denominator.",
+        "Add its answer; an empty one is an answer too.";
+    AnswerUnknownCase = "answer-unknown-case", Error,
+        "An answer names a case that the suite does not have.",
+        "It belongs to another suite, or to another version of this one, and was not graded.",
+        "Grade it with the suite that it answers.";
+
     // Remarks.
     PartWithheld = "part-withheld", Note,
         "A part of the evidence is withheld; its commitment is in the signed index.",

@@ -1,6 +1,7 @@
 //! The offline half of runseal: formats, digests, rehash, metrics, grading,
 //! sealing and audit. No async runtime, no HTTP, no network socket.
 
+pub mod answers;
 pub mod audit;
 pub mod bundle;
 pub mod codes;
@@ -9,6 +10,7 @@ pub mod durable;
 pub mod ecdsa_keys;
 pub mod envelope;
 pub mod event;
+pub mod export;
 pub mod finding;
 pub mod grading;
 pub mod json;
@@ -27,5 +29,6 @@ pub mod server_facts;
 pub mod shipped;
 pub mod statement;
 pub mod suite;
+pub mod suite_check;
 pub mod trace;
 pub mod weights;

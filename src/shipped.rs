@@ -20,16 +20,38 @@ pub struct Shipped {
 }
 
 /// Suite name and its five digests, in the order of [`Shipped`].
-const SHIPPED: &[(&str, [&str; 5])] = &[(
-    "serving-performance-v1",
-    [
-        "abe93a13c0992ab46dfa6ba1f131937a9ba665a17a6d1e1cbabd44f2d26bb8fe",
-        "5ff1160aff0bf964defc3714259c560023fd8af46c7f58536b05f57f53e5545e",
-        "548cac1fb97bb6d131682ee2e75a909555e9c3c3e42799e65fc537769a8df1a0",
-        "cecb73e26570b85431a90ac1491a4a781039bef2f818cc9682dcfbd238a033e4",
-        "6b4cf9d08766e319bb12c0c1443ebbc4f1d145d5bd56d6ced1290faaa84c6482",
-    ],
-)];
+const SHIPPED: &[(&str, [&str; 5])] = &[
+    (
+        "serving-performance-v1",
+        [
+            "abe93a13c0992ab46dfa6ba1f131937a9ba665a17a6d1e1cbabd44f2d26bb8fe",
+            "5ff1160aff0bf964defc3714259c560023fd8af46c7f58536b05f57f53e5545e",
+            "548cac1fb97bb6d131682ee2e75a909555e9c3c3e42799e65fc537769a8df1a0",
+            "cecb73e26570b85431a90ac1491a4a781039bef2f818cc9682dcfbd238a033e4",
+            "6b4cf9d08766e319bb12c0c1443ebbc4f1d145d5bd56d6ced1290faaa84c6482",
+        ],
+    ),
+    (
+        "needle-recall-v1",
+        [
+            "6ec0a48504892de43916fa81d050db385412b7e42ba35ad03b79e0b8e5b8df87",
+            "93a1c17fc967c3c84d893968f694b9fb6bb9042d428b7e09aa981d618839bf7f",
+            "78e8f2b706384af6c0428decca71fa4e3c3c62a46f6895c6ec41e05875c3a901",
+            "46ce9c7e617b27eabce3ee324fcb67384a73fc01b149cfc3cbd9d6464d96d9f9",
+            "685cd665902ce6c40216c1863e3620a139207c098589bcfd9fcaf1b8855d0afa",
+        ],
+    ),
+    (
+        "context-sweep-v1",
+        [
+            "3ffc02b0caf0bd2b277fff608882edd0ed9f170041d2dddcf5f53005737e4135",
+            "849c118973542e40946a0bf29ce37a73001e57e2cf495349dbc3899b0c24735d",
+            "cdcf3ed34afed93b75e42da040ba7d75079b7556a7959ee10005555f962c8fc3",
+            "27dc2e6319e51057d07ae59216f072a3afa0fed6f9b41003998ed8d69364a845",
+            "945d81d80fa0215bc2d68ab98cf6ab9e87e5c5d1d8a60241b144b28d4556b09f",
+        ],
+    ),
+];
 
 /// The digests that a shipped suite of this name has; `None` for other names.
 pub fn digest(name: &str) -> Option<Shipped> {

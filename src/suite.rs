@@ -60,6 +60,53 @@ pub struct SuiteToml {
     /// Request sent once to each endpoint before measuring.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warmup: Option<Warmup>,
+    /// What each case is an instance of, where the suite varies lengths and depths:
+    /// one entry per case.
+    #[serde(default, rename = "cell", skip_serializing_if = "Vec::is_empty")]
+    pub cells: Vec<CellOf>,
+    /// The batches that a sweep sends, in the order of the cases: each batch has the
+    /// next `concurrency` of them.
+    #[serde(default, rename = "batch", skip_serializing_if = "Vec::is_empty")]
+    pub batches: Vec<BatchOf>,
+}
+
+/// A batch of a sweep: so many requests at once, none of the next batch before all of
+/// them have ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BatchOf {
+    /// Length that its prompts aim at, in tokens.
+    pub context_tokens: u64,
+    /// Its requests, all sent at once.
+    pub concurrency: u32,
+    /// Tokens that each request is to generate.
+    pub output_tokens: u64,
+}
+
+/// A case's place in a grid of lengths and depths. It stands in `suite.toml`, so that
+/// it can be read while the cases are withheld.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CellOf {
+    /// The case.
+    pub case: String,
+    /// Length that the document aims at, in tokens. What the server counted stands
+    /// beside it in a record.
+    pub length_target_tokens: u64,
+    /// Where the needle stands: percent of the other lines that come before it.
+    pub depth_percent: u8,
+    /// What the generator drew needle and haystack from.
+    pub needle_seed: String,
+    /// SHA-256 of the haystack, see [`haystack`].
+    pub haystack_sha256: Sha256Digest,
+}
+
+/// The haystack of a case: the frozen text of the message that holds the slot, up to
+/// its last line feed; the question comes after it.
+pub fn haystack(messages: &[Message]) -> Option<&str> {
+    let holds = |m: &&Message| m.content.contains(SLOT);
+    let (haystack, _question) = messages.iter().find(holds)?.content.rsplit_once('\n')?;
+    Some(haystack)
 }
 
 /// The declared warm-up request: an event like any other, in no figure.
@@ -68,9 +115,23 @@ pub struct SuiteToml {
 pub struct Warmup {
     /// Completion cap in tokens.
     pub max_tokens: u64,
+    /// How many are sent to each endpoint, one after the other.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub count: u32,
     /// Its messages, with the prefix slot.
     pub messages: Vec<Message>,
 }
+
+fn one() -> u32 {
+    1
+}
+
+fn is_one(n: &u32) -> bool {
+    *n == 1
+}
+
+/// Most warm-up requests per endpoint.
+pub const MAX_WARMUPS: u32 = 1000;
 
 /// A chat message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -179,7 +240,38 @@ impl SuiteToml {
         if let Some(w) = &toml.warmup {
             one_slot(&w.messages).map_err(bad)?;
         }
+        for batch in &toml.batches {
+            let fits = |n: u64| (1..=json::MAX_INTEGER).contains(&n);
+            if batch.concurrency == 0 || !fits(batch.context_tokens) || !fits(batch.output_tokens) {
+                return Err(bad("a batch has a 0 or a number out of range".into()));
+            }
+        }
+        if toml
+            .warmup
+            .as_ref()
+            .is_some_and(|w| !(1..=MAX_WARMUPS).contains(&w.count))
+        {
+            return Err(bad(format!("warmup.count must be 1 to {MAX_WARMUPS}")));
+        }
+        let mut celled = std::collections::BTreeSet::new();
+        for cell in &toml.cells {
+            if cell.depth_percent > 100 || cell.length_target_tokens > json::MAX_INTEGER {
+                return Err(bad(format!("cell {:?} is out of range", cell.case)));
+            }
+            if !celled.insert(&cell.case) {
+                return Err(bad(format!("cell {:?} is there twice", cell.case)));
+            }
+        }
         Ok(toml)
+    }
+}
+
+impl SuiteToml {
+    /// The number of the batch of each case, from 0, in the order of the cases; nothing
+    /// for a suite without batches.
+    pub fn batch_numbers(&self) -> impl Iterator<Item = usize> + '_ {
+        let batches = self.batches.iter().enumerate();
+        batches.flat_map(|(i, b)| std::iter::repeat_n(i, b.concurrency as usize))
     }
 }
 
@@ -240,7 +332,51 @@ impl Suite {
                 why: "the warm-up prompt is also a measured case".into(),
             });
         }
+        let batches = suite.check_batches();
+        batches
+            .and_then(|()| suite.check_cells())
+            .map_err(|why| SuiteError {
+                file: "suite.toml",
+                why,
+            })?;
         Ok(suite)
+    }
+
+    /// Batches share out the cases, whole.
+    fn check_batches(&self) -> Result<(), String> {
+        let batches = &self.toml.batches;
+        let sent: u64 = batches.iter().map(|b| u64::from(b.concurrency)).sum();
+        if batches.is_empty() || sent == self.cases.len() as u64 {
+            return Ok(());
+        }
+        let cases = self.cases.len();
+        Err(format!(
+            "the batches have {sent} requests for {cases} cases"
+        ))
+    }
+
+    /// Where there are cells, every case has one, and each haystack is the one it names.
+    fn check_cells(&self) -> Result<(), String> {
+        let cells = &self.toml.cells;
+        if !cells.is_empty() && cells.len() != self.cases.len() {
+            let (cells, cases) = (cells.len(), self.cases.len());
+            return Err(format!("there are {cells} cells for {cases} cases"));
+        }
+        let by_id: std::collections::BTreeMap<&str, &Case> =
+            self.cases.iter().map(|c| (c.id.as_str(), c)).collect();
+        for cell in cells {
+            let case = by_id
+                .get(cell.case.as_str())
+                .ok_or_else(|| format!("cell {:?} has no case", cell.case))?;
+            let found = haystack(&case.messages).map(|h| Sha256Digest::of(h.as_bytes()));
+            if found != Some(cell.haystack_sha256) {
+                return Err(format!(
+                    "the haystack of case {:?} is not the one that its cell names",
+                    cell.case
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// The case with this id.

@@ -6,7 +6,7 @@ use runseal::digest::Sha256Digest;
 use runseal::json;
 use runseal::plan::RunPlan;
 use runseal::shipped;
-use runseal::suite::{SuiteToml, digests, parse_cases};
+use runseal::suite::{Suite, SuiteToml, digests, parse_cases};
 use serde_json::{Value, json};
 use support::*;
 
@@ -117,23 +117,63 @@ fn a_suite_that_makes_no_sense_is_refused() {
     );
 }
 
-/// The digests compiled into the auditor are those of the suite as it ships.
+/// The digests compiled into the auditor are those of the suites as they ship.
 #[test]
-fn the_shipped_suite_is_what_the_auditor_knows() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("runner/suites/serving-performance-v1");
-    let file = |name: &str| std::fs::read(folder.join(name)).unwrap();
-    let (toml, cases, scorer) = (file("suite.toml"), file("cases.jsonl"), file("scorer.toml"));
-    let want = shipped::digest("serving-performance-v1").unwrap();
-    let found = digests(&toml, &cases, &scorer);
-    assert_eq!(want.suite, found.suite);
-    assert_eq!(want.toml, Sha256Digest::of(&toml));
-    assert_eq!((want.dataset, want.scorer), (found.dataset, found.scorer));
-    let ids: Vec<String> = parse_cases(&cases)
-        .unwrap()
-        .into_iter()
-        .map(|c| c.id)
-        .collect();
-    assert_eq!(want.case_ids, shipped::case_ids(&ids));
+fn the_shipped_suites_are_what_the_auditor_knows() {
+    for name in [
+        "serving-performance-v1",
+        "needle-recall-v1",
+        "context-sweep-v1",
+    ] {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("runner/suites")
+            .join(name);
+        let file = |name: &str| std::fs::read(folder.join(name)).unwrap();
+        let (toml, cases, scorer) = (file("suite.toml"), file("cases.jsonl"), file("scorer.toml"));
+        let want = shipped::digest(name).unwrap();
+        let found = digests(&toml, &cases, &scorer);
+        assert_eq!(want.suite, found.suite, "{name}");
+        assert_eq!(want.toml, Sha256Digest::of(&toml));
+        assert_eq!((want.dataset, want.scorer), (found.dataset, found.scorer));
+        let ids: Vec<String> = parse_cases(&cases)
+            .unwrap()
+            .into_iter()
+            .map(|c| c.id)
+            .collect();
+        assert_eq!(want.case_ids, shipped::case_ids(&ids));
+        Suite::parse(&toml, &cases).unwrap();
+    }
     assert_eq!(shipped::digest("golden-v1"), None);
+}
+
+/// Every haystack is bound by its cell, and every case has one.
+#[test]
+fn cells_that_do_not_fit_their_cases_are_refused() {
+    let folder =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("runner/suites/needle-recall-v1");
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let (toml, cases) = (read("suite.toml"), read("cases.jsonl"));
+    let refused = |toml: &str, cases: &str, why: &str| {
+        let e = Suite::parse(toml.as_bytes(), cases.as_bytes()).unwrap_err();
+        assert!(e.why.contains(why), "{e}");
+    };
+    let first = toml.find("[[cell]]").unwrap();
+    let second = first + 8 + toml[first + 8..].find("[[cell]]").unwrap();
+    // One line of hay more or less, or in another place.
+    let at = cases.find("\\n").unwrap();
+    let more = format!("{}\\nzzzz: 1{}", &cases[..at], &cases[at..]);
+    refused(&toml, &more, "not the one that its cell names");
+    // The question is not part of it.
+    assert!(Suite::parse(toml.as_bytes(), cases.replacen("Q: ", "Q:  ", 1).as_bytes()).is_ok());
+    let fewer = format!("{}{}", &toml[..first], &toml[second..]);
+    refused(&fewer, &cases, "14 cells for 15 cases");
+    let twice = format!("{toml}\n{}", &toml[first..second]);
+    refused(&twice, &cases, "twice");
+    let other = toml.replacen("case = \"len192-depth0\"", "case = \"len9\"", 1);
+    refused(&other, &cases, "has no case");
+    refused(
+        &toml.replacen("depth_percent = 0", "depth_percent = 101", 1),
+        &cases,
+        "out of range",
+    );
 }

@@ -44,7 +44,11 @@ pub struct SuiteFiles {
 }
 
 /// Names of the shipped suites.
-pub const SUITES: &[&str] = &["serving-performance-v1"];
+pub const SUITES: &[&str] = &[
+    "serving-performance-v1",
+    "needle-recall-v1",
+    "context-sweep-v1",
+];
 
 /// A shipped suite by name.
 pub fn suite(name: &str) -> Option<SuiteFiles> {
@@ -59,6 +63,8 @@ pub fn suite(name: &str) -> Option<SuiteFiles> {
     }
     match name {
         "serving-performance-v1" => shipped!("serving-performance-v1"),
+        "needle-recall-v1" => shipped!("needle-recall-v1"),
+        "context-sweep-v1" => shipped!("context-sweep-v1"),
         _ => None,
     }
 }

@@ -298,6 +298,7 @@ pub fn resolve(source: &Source, executable: &Path) -> anyhow::Result<Resolved> {
     };
     plan.check()?;
     limits::check(&plan)?;
+    limits::batches(&plan, &suite.toml)?;
     for e in &plan.endpoints {
         if e.replicas.len() != 1 {
             bail!(

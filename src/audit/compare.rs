@@ -145,7 +145,12 @@ pub fn signer_of_log(signed: &RecordStatement, evidence: &Evidence) -> Option<Fi
 }
 
 /// Figures that rest on grades or on what is flagged about an answer.
-const FROM_ANSWERS: [&str; 2] = ["goodput/v1", "first-content-median/v1"];
+const FROM_ANSWERS: [&str; 4] = [
+    "goodput/v1",
+    "first-content-median/v1",
+    "recall/v1",
+    "recall-lower-bound/v1",
+];
 
 /// Figures side by side. `regraded` is false when answers or cases were not
 /// there to grade again: what rests on them is then only said.

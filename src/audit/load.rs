@@ -92,3 +92,42 @@ pub fn due(a: &mut Audit, e: &Evidence) {
         over = all().filter_map(|t| t.end).max().unwrap_or(over);
     }
 }
+
+/// A batch of a sweep begins when the one before it is over, so that never more
+/// requests are open than it has. Its size is the number of its cases.
+pub fn batches(a: &mut Audit, e: &Evidence) {
+    let declared = e.plan.suite.case_ids.len();
+    let in_batches = e.suite_toml.batch_numbers().count();
+    if !e.suite_toml.batches.is_empty() && in_batches != declared {
+        a.add(
+            Code::RequestNotAsPlanned,
+            "suite/suite.toml",
+            format!("its batches have {in_batches} requests for {declared} declared cases"),
+        );
+    }
+    let cases = e.plan.suite.case_ids.iter();
+    let batch_of: BTreeMap<&str, usize> = cases
+        .map(String::as_str)
+        .zip(e.suite_toml.batch_numbers())
+        .collect();
+    let mut spans: BTreeMap<(u32, usize), (u64, u64)> = BTreeMap::new();
+    for t in e.traces.requests.iter().filter(|t| !t.warmup) {
+        let Some(batch) = batch_of.get(t.case.as_str()) else {
+            continue;
+        };
+        let end = t.end.unwrap_or(u64::MAX);
+        let span = spans.entry((t.rep, *batch)).or_insert((t.queued, end));
+        *span = (span.0.min(t.queued), span.1.max(end));
+    }
+    let mut over = 0;
+    for ((rep, batch), (start, end)) in spans {
+        if start < over {
+            a.add(
+                Code::RequestNotAsPlanned,
+                &format!("batch {} of repetition {rep}", batch + 1),
+                "it began before the one before it had ended",
+            );
+        }
+        over = end;
+    }
+}

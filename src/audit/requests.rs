@@ -22,6 +22,7 @@ pub fn requests(a: &mut Audit, e: &Evidence) {
     measured(a, e);
     load::retries(a, e);
     load::due(a, e);
+    load::batches(a, e);
     warmups(a, e);
     peers(a, e);
     at_once(a, e);
@@ -70,13 +71,14 @@ fn measured(a: &mut Audit, e: &Evidence) {
     }
 }
 
-/// One warm-up per endpoint and nothing else before the measurement, each
+/// The declared warm-ups of each endpoint, in turn, and nothing else before the measurement, each
 /// completed: it is also the endpoint's canary.
 fn warmups(a: &mut Audit, e: &Evidence) {
     let found: Vec<&Trace> = e.traces.requests.iter().filter(|t| t.warmup).collect();
     for (i, t) in found.iter().enumerate() {
-        let planned = e.plan.endpoints.get(i);
-        let right = e.suite_toml.warmup.is_some()
+        let planned = e.plan.endpoints.get(i % e.plan.endpoints.len().max(1));
+        let count = e.suite_toml.warmup.as_ref().map_or(0, |w| w.count as usize);
+        let right = i < count * e.plan.endpoints.len()
             && (t.case.as_str(), t.rep as usize, t.attempt) == (WARMUP, i, 0)
             && planned.is_some_and(|p| p.name == t.endpoint);
         if !right {
@@ -95,8 +97,8 @@ fn warmups(a: &mut Audit, e: &Evidence) {
             }
         )
     });
-    let want = match e.suite_toml.warmup {
-        Some(_) => e.plan.endpoints.len(),
+    let want = match &e.suite_toml.warmup {
+        Some(w) => e.plan.endpoints.len() * w.count as usize,
         None => 0,
     };
     let good = found

@@ -3,9 +3,11 @@
 //! 0: everything required was performed and passed. 1: findings. 2: could not
 //! run. Each subcommand is one file and one line in [`dispatch`].
 
+mod dataset;
 mod explain;
 mod output;
 mod record;
+mod scorer;
 mod weights;
 
 use std::path::Path;
@@ -30,6 +32,8 @@ struct Args {
 enum Command {
     Weights(Box<weights::Args>),
     Record(record::Args),
+    Dataset(dataset::Args),
+    Scorer(scorer::Args),
     Explain(explain::Args),
 }
 
@@ -37,6 +41,8 @@ fn dispatch(command: Command) -> anyhow::Result<Answer> {
     match command {
         Command::Weights(args) => weights::run(*args),
         Command::Record(args) => record::run(args),
+        Command::Dataset(args) => dataset::run(args),
+        Command::Scorer(args) => scorer::run(args),
         Command::Explain(args) => explain::run(args),
     }
 }

@@ -1,7 +1,9 @@
 //! Figures: exact arithmetic and the definitions of docs/metrics.md.
 
 pub mod exact;
+pub mod recall;
 pub mod serving;
+pub mod sweep;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -32,14 +34,22 @@ pub struct Metric {
     /// over the whole run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage: Option<u32>,
+    /// Batch of a sweep, from 1, in the order of suite.toml; absent elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<u32>,
+    /// Repetition of that batch, from 0; absent where the figure is over all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rep: Option<u32>,
 }
 
 impl Metric {
     /// Its id, with the stage where there is one: unique within a record.
     pub fn name(&self) -> String {
-        match self.stage {
-            None => self.id.clone(),
-            Some(n) => format!("{} @ stage {n}", self.id),
+        match (self.stage, self.batch, self.rep) {
+            (Some(n), ..) => format!("{} @ stage {n}", self.id),
+            (_, Some(n), Some(rep)) => format!("{} @ batch {n} rep {rep}", self.id),
+            (_, Some(n), None) => format!("{} @ batch {n}", self.id),
+            _ => self.id.clone(),
         }
     }
 }

@@ -217,6 +217,8 @@ fn metric(
         witness: "operator".into(),
         note: None,
         stage: None,
+        batch: None,
+        rep: None,
     }
 }
 

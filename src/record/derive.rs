@@ -14,7 +14,10 @@ use crate::digest::Enc;
 use crate::event::{DeltaKind, Event};
 use crate::grading::{Declared, THINK_TAGS, declared};
 use crate::json;
+use crate::metrics::recall;
 use crate::metrics::serving::{prompt_range, serving};
+use crate::metrics::sweep;
+use crate::suite::CellOf;
 use crate::trace::Trace;
 use crate::weights::{agree, derive_integrity};
 
@@ -33,7 +36,8 @@ pub fn record(evidence: &Evidence, index: &Index, stated: &Stated) -> RunRecord 
         .iter()
         .filter(|t| !t.warmup)
         .collect();
-    let cases = cases(&declared, &grades, &attributions);
+    let cells = &evidence.suite_toml.cells;
+    let cases = cases(&declared, &grades, &attributions, cells);
     let mut record = RunRecord {
         run: run(evidence, &declared, taints),
         model: model(evidence),
@@ -48,7 +52,7 @@ pub fn record(evidence: &Evidence, index: &Index, stated: &Stated) -> RunRecord 
         integrity: integrity_counts(evidence),
         servers,
         client_lag: lag::of_log(&evidence.events),
-        metrics: serving(&plan.load, &declared, &measured, &grades),
+        metrics: metrics(evidence, &declared, &measured, &grades),
         cases,
         limitations: Vec::new(),
         conditions: conditions(evidence),
@@ -57,6 +61,23 @@ pub fn record(evidence: &Evidence, index: &Index, stated: &Stated) -> RunRecord 
     };
     record.limitations = limitations::derive(&record, facts(evidence, &declared, &grades));
     record
+}
+
+/// The serving figures, and those that the kind of suite adds.
+fn metrics(
+    evidence: &Evidence,
+    declared: &[Declared],
+    measured: &[&Trace],
+    grades: &[crate::bundle::files::GradeLine],
+) -> Vec<crate::metrics::Metric> {
+    if !evidence.suite_toml.batches.is_empty() {
+        return sweep::sweep(&evidence.suite_toml, &evidence.plan, declared);
+    }
+    let mut metrics = serving(&evidence.plan.load, declared, measured, grades);
+    if evidence.suite_toml.kind == recall::KIND {
+        metrics.extend(recall::recall(grades));
+    }
+    metrics
 }
 
 /// Grades in the order of the declared attempts; a missing line is ungraded.
@@ -280,6 +301,7 @@ fn input(evidence: &Evidence, declared: &[Declared]) -> Input {
         prompt_tokens_max: max,
         prompt_tokens_n: n,
         preparation: "frozen documents; a unique prefix per case, repetition and run".into(),
+        batches: evidence.suite_toml.batches.clone(),
     }
 }
 
@@ -337,7 +359,9 @@ fn cases(
     declared: &[Declared],
     grades: &[crate::bundle::files::GradeLine],
     attributions: &[Attribution],
+    cells: &[CellOf],
 ) -> Vec<CaseRecord> {
+    let cells: BTreeMap<&str, &CellOf> = cells.iter().map(|c| (c.case.as_str(), c)).collect();
     declared
         .iter()
         .zip(grades)
@@ -372,6 +396,12 @@ fn cases(
                 completion_tokens: trace.and_then(Trace::completion_tokens),
                 finish_reason: trace.and_then(|t| t.finish.clone()),
                 flags,
+                cell: cells.get(d.case).map(|c| CellRecord {
+                    length_target_tokens: c.length_target_tokens,
+                    depth_percent: c.depth_percent,
+                    needle_seed: c.needle_seed.clone(),
+                    haystack_sha256: c.haystack_sha256,
+                }),
             }
         })
         .collect()

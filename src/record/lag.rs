@@ -72,6 +72,8 @@ mod tests {
             witness: String::new(),
             note: None,
             stage: None,
+            batch: None,
+            rep: None,
         };
         let ns = |v, unit, estimator| median_ns(&metric(v, unit, estimator));
         assert_eq!(ns("12.345", "ms", "median (type 7)"), Some(12_345_000));

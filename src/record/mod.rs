@@ -333,6 +333,9 @@ pub struct Input {
     pub prompt_tokens_n: u64,
     /// How prompts are made unique.
     pub preparation: String,
+    /// The batches of a sweep, from suite.toml; figures name them by number, from 1.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub batches: Vec<crate::suite::BatchOf>,
 }
 
 /// Cache condition.
@@ -466,6 +469,23 @@ pub struct CaseRecord {
     pub finish_reason: Option<String>,
     /// Remarkable things about the answer or its stream.
     pub flags: Vec<String>,
+    /// Length target, depth and haystack, where the suite has such cells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cell: Option<CellRecord>,
+}
+
+/// What a case is an instance of, from suite.toml.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CellRecord {
+    /// Length that the document aims at, in tokens; `prompt_tokens` is what the server
+    /// counted.
+    pub length_target_tokens: u64,
+    /// Percent of the document's other lines before the needle.
+    pub depth_percent: u8,
+    /// What needle and haystack were drawn from.
+    pub needle_seed: String,
+    /// SHA-256 of the frozen haystack.
+    pub haystack_sha256: Sha256Digest,
 }
 
 /// Whether an answer is known to come from what the plan names.

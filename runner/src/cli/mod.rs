@@ -6,6 +6,7 @@
 
 mod close;
 mod engine;
+mod export;
 mod init;
 mod keygen;
 mod keys;
@@ -14,6 +15,7 @@ mod plan;
 mod run;
 mod self_test;
 mod sign;
+mod suite;
 mod verdict;
 
 use std::io::{self, Write};
@@ -42,7 +44,9 @@ enum Command {
     Plan(plan::Args),
     Run(run::Args),
     Close(close::Args),
+    Export(export::Args),
     Sign(sign::Args),
+    Suite(suite::Args),
     Engine(engine::Args),
     SelfTest(self_test::Args),
 }
@@ -55,7 +59,9 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Plan(args) => plan::run(args),
         Command::Run(args) => run::run(args),
         Command::Close(args) => close::run(args),
+        Command::Export(args) => export::run(args),
         Command::Sign(args) => sign::run(args),
+        Command::Suite(args) => suite::run(args),
         Command::Engine(args) => engine::run(args),
         Command::SelfTest(args) => self_test::run(args),
     }

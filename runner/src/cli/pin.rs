@@ -18,6 +18,8 @@ use runseal::weights::{
 
 use super::{complain, print};
 
+mod dataset;
+
 /// Pin an input, so that a plan can name it by digest
 #[derive(clap::Args)]
 pub struct Args {
@@ -28,6 +30,7 @@ pub struct Args {
 #[derive(Subcommand)]
 enum Command {
     Weights(Weights),
+    Dataset(dataset::Dataset),
 }
 
 /// Hash a checkpoint with SHA-256 and BLAKE3 and write its manifest
@@ -79,8 +82,10 @@ fn rel_path(text: &str) -> Result<RelPath, String> {
 
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let Command::Weights(args) = args.command;
-    weights(&args)
+    match args.command {
+        Command::Weights(args) => weights(&args),
+        Command::Dataset(args) => dataset::run(&args),
+    }
 }
 
 fn weights(args: &Weights) -> anyhow::Result<ExitCode> {
@@ -172,20 +177,26 @@ fn write(args: &Weights, manifest: &Manifest, layout: &Layout) -> anyhow::Result
     if lines && (listing.source().is_some() || !listing.ignore().is_empty()) {
         summary.push_str("note      SHA256SUMS lines cannot hold the revision or ignored paths\n");
     }
-    match &args.output {
+    put(args.output.as_deref(), args.force, &bytes, &summary)
+}
+
+/// The manifest to its file and the summary to stdout; or, without a file, the
+/// manifest to stdout.
+fn put(output: Option<&Path>, force: bool, bytes: &[u8], summary: &str) -> anyhow::Result<()> {
+    match output {
         Some(output) => {
             let options = WriteOptions {
-                replace: args.force,
+                replace: force,
                 private: false,
             };
-            durable::write(output, &bytes, options)?;
-            print(&summary)
+            durable::write(output, bytes, options)?;
+            print(summary)
         }
         None => {
             complain(summary.trim_end());
             use std::io::Write;
             let mut out = std::io::stdout().lock();
-            match out.write_all(&bytes).and_then(|()| out.flush()) {
+            match out.write_all(bytes).and_then(|()| out.flush()) {
                 // Half a manifest would be worse than none.
                 Err(e) => Err(e).context("could not write the manifest to stdout"),
                 Ok(()) => Ok(()),

@@ -5,6 +5,7 @@ use std::path::{Component, Path};
 
 use anyhow::bail;
 use runseal::plan::RunPlan;
+use runseal::suite::SuiteToml;
 
 use super::hints::nearest;
 
@@ -75,6 +76,26 @@ pub fn check(plan: &RunPlan) -> anyhow::Result<()> {
                 );
             }
         }
+    }
+    Ok(())
+}
+
+/// A suite with batches decides itself how many requests are open at once.
+pub fn batches(plan: &RunPlan, suite: &SuiteToml) -> anyhow::Result<()> {
+    let Some(most) = suite.batches.iter().map(|b| b.concurrency).max() else {
+        return Ok(());
+    };
+    if plan.load.mode != "closed" || plan.load.retry.is_some() {
+        bail!(
+            "suite {} sends batches, which need a closed loop without retries",
+            suite.name
+        );
+    }
+    if plan.load.concurrency != most {
+        bail!(
+            "suite {} sends batches of up to {most} requests (hint: load.concurrency = {most})",
+            suite.name
+        );
     }
     Ok(())
 }

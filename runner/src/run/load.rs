@@ -19,7 +19,7 @@ use super::{Run, Stop, finish, signals};
 use crate::client::source::{Ended, Retrying};
 use crate::client::{self, lag::LagProbe};
 use crate::client::{
-    Cancel, Canceller, Client, Stage, run_closed_loop_from, run_closed_loop_with,
+    AttemptSpec, Cancel, Canceller, Client, Stage, run_closed_loop_from, run_closed_loop_with,
     run_rate_sweep_with,
 };
 
@@ -140,16 +140,25 @@ impl Run {
         Ok(())
     }
 
-    /// One declared warm-up per endpoint, which is also its canary.
+    /// The declared warm-ups of each endpoint, which are also its canaries.
     pub(super) async fn warm(&mut self) -> Result<(), Stop> {
         self.enter(State::Warm);
-        if self.inputs.resolved.suite.toml.warmup.is_none() {
+        let Some(count) = self
+            .inputs
+            .resolved
+            .suite
+            .toml
+            .warmup
+            .as_ref()
+            .map(|w| w.count)
+        else {
             return Ok(());
-        }
+        };
         let endpoints: Vec<String> = self.endpoint_names();
         let build = self.specs()?;
         let mut specs = Vec::new();
-        for (i, name) in endpoints.iter().enumerate() {
+        let each = endpoints.len() * count as usize;
+        for (i, name) in endpoints.iter().cycle().take(each).enumerate() {
             let key = AttemptKey {
                 case: WARMUP.into(),
                 rep: i as u32,
@@ -254,6 +263,25 @@ impl Run {
             })
             .ok()
         };
+        let sizes: Vec<usize> = self
+            .inputs
+            .resolved
+            .suite
+            .toml
+            .batches
+            .iter()
+            .map(|b| b.concurrency as usize)
+            .collect();
+        if !sizes.is_empty() {
+            let sizes = sizes.repeat(plan.load.repetitions as usize);
+            let next_req = self.next_req;
+            let sent = self.send(n, |client, cancel, put| {
+                let (client, cancel) = (client.clone(), cancel.clone());
+                in_batches(client, cancel, first, next_req, sizes, put)
+            });
+            let sent = sent.await;
+            return specs::taken(&fault).map_or(sent, Err);
+        }
         let source = Retrying::new(first, self.next_req, most, on, again);
         let stages: Vec<Stage> = plan
             .load
@@ -279,6 +307,30 @@ impl Run {
         let sent = sent.await;
         // What kept an attempt from being built is the cause of all that follows.
         specs::taken(&fault).map_or(sent, Err)
+    }
+}
+
+/// Batch by batch: all requests of one at once, the next when they have all ended.
+async fn in_batches(
+    client: Client,
+    cancel: Cancel,
+    mut first: impl Iterator<Item = AttemptSpec>,
+    mut next_req: u32,
+    sizes: Vec<usize>,
+    put: OnResponse,
+) {
+    let put = Arc::new(put);
+    for size in sizes {
+        let mut batch: Vec<AttemptSpec> = first.by_ref().take(size).collect();
+        if batch.len() < size || cancel.is_cancelled() {
+            return; // One could not be built, or the run is ending.
+        }
+        for spec in &mut batch {
+            spec.req = next_req;
+            next_req += 1;
+        }
+        let put = Arc::clone(&put);
+        run_closed_loop_with(&client, batch, size, &cancel, move |r| put(r)).await;
     }
 }
 

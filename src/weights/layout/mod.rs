@@ -229,6 +229,21 @@ impl Place {
         Ok(place)
     }
 
+    /// A data set: one file of any name, or a folder in which no layout is looked
+    /// for. Either way nothing outside it is opened.
+    pub fn dataset(path: &Path) -> Result<Self, LocateError> {
+        // The path itself may be a link: it is what was declared.
+        let path = std::fs::canonicalize(path)?;
+        if path.is_dir() {
+            return Ok(Self::new(Folder::open(&path)?, LayoutKind::Flat));
+        }
+        let parent = path.parent().unwrap_or(Path::new("/"));
+        let name = path.file_name().map_or(&b""[..], OsStrExt::as_bytes);
+        let mut place = Self::new(Folder::open(parent)?, LayoutKind::Flat);
+        place.part = Part::One(name.to_vec());
+        Ok(place)
+    }
+
     fn new(folder: Folder, kind: LayoutKind) -> Self {
         Self {
             folder,

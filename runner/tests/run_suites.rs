@@ -1,0 +1,203 @@
+//! The shipped suites on the reference engine, from plan to audit.
+
+#[path = "run_failures/support.rs"]
+#[allow(dead_code)]
+mod support;
+
+use std::fs;
+
+use runseal::metrics::Metric;
+use runseal::metrics::recall::lower_bound;
+use runseal::record::RunRecord;
+use runseal::scorer::Grade;
+use support::{Plan, Work};
+
+fn run(suite: &str) -> (Work, RunRecord) {
+    let plan = Plan {
+        replicas: 1,
+        ..Plan::default()
+    };
+    let work = Work::new(&plan);
+    let suite = format!("\"{suite}\"\nwithholdable = [\"responses.jsonl\"]");
+    let text = plan.text().replace("\"tiny\"", &suite);
+    fs::write(work.path("attest.toml"), text).unwrap();
+    work.run().exits(0);
+    // An audit that found nothing: every figure was recomputed.
+    let record = work.record();
+    (work, record)
+}
+
+fn metric<'a>(record: &'a RunRecord, id: &str) -> &'a Metric {
+    record.metrics.iter().find(|m| m.id == id).unwrap()
+}
+
+#[test]
+fn needle_recall_states_its_cells_and_its_bound() {
+    let (work, record) = run("needle-recall-v1");
+    assert_eq!(record.run.kind, "recall");
+    assert_eq!(record.cases.len(), 15);
+    for case in &record.cases {
+        let cell = case.cell.as_ref().unwrap();
+        let id = format!(
+            "len{}-depth{}",
+            cell.length_target_tokens, cell.depth_percent
+        );
+        assert_eq!(case.case, id);
+        assert!(cell.needle_seed.ends_with(&id));
+        // What the server counted stands beside the target, and is near it: a
+        // target off by a tenth would be another length.
+        let counted = case.prompt_tokens.unwrap();
+        let off = counted.abs_diff(cell.length_target_tokens);
+        assert!(off * 10 <= cell.length_target_tokens, "{id}: {counted}");
+    }
+    let passes = record
+        .cases
+        .iter()
+        .filter(|c| c.grade == Grade::Pass)
+        .count();
+    assert!(passes > 0, "{:#?}", record.grades);
+    let share = metric(&record, "recall/v1");
+    assert_eq!(share.n, 15);
+    let millionths = lower_bound(passes, 15).unwrap();
+    let bound = metric(&record, "recall-lower-bound/v1");
+    assert_eq!(bound.value, Some(format!("0.{millionths:06}")));
+
+    // Without the answers nobody can grade again: both are then only said.
+    fs::remove_file(work.bundle().join("responses.jsonl")).unwrap();
+    let report = work.audit(true);
+    for id in ["recall/v1", "recall-lower-bound/v1"] {
+        let figure = report.figures.iter().find(|f| f.id == id).unwrap();
+        assert_eq!(
+            (figure.derivation.as_str(), &figure.recomputed),
+            ("stated", &None)
+        );
+        assert!(figure.stated.is_some());
+    }
+}
+
+#[test]
+fn other_kinds_have_no_recall() {
+    let work = Work::new(&Plan {
+        replicas: 1,
+        cases: 1,
+        ..Plan::default()
+    });
+    work.run().exits(0);
+    let record = work.record();
+    assert!(!record.metrics.iter().any(|m| m.id.starts_with("recall")));
+    assert!(record.cases[0].cell.is_none());
+}
+
+/// The shipped sweep, which the engine can be asked whatever its contexts.
+fn swept() -> (Work, RunRecord) {
+    let plan = Plan {
+        replicas: 1,
+        ..Plan::default()
+    };
+    let work = Work::new(&plan);
+    let text = plan
+        .text()
+        .replace("\"tiny\"", "\"context-sweep-v1\"")
+        .replace(
+            "max_tokens = 256",
+            "max_tokens = 32\nextra = { ignore_eos = true }",
+        )
+        .replace(
+            "concurrency = 1\nrepetitions = 1",
+            "concurrency = 2\nrepetitions = 2",
+        );
+    fs::write(work.path("attest.toml"), text).unwrap();
+    work.run().exits(0);
+    let record = work.record();
+    (work, record)
+}
+
+#[test]
+fn a_context_sweep_gives_every_batch_its_figures_and_exports_them() {
+    let (work, record) = swept();
+    assert_eq!(
+        (record.run.kind.as_str(), record.cases.len()),
+        ("sweep", 12)
+    );
+    assert_eq!((record.transport.completed, record.grades.pass), (12, 12));
+    let sizes: Vec<u32> = record.input.batches.iter().map(|b| b.concurrency).collect();
+    assert_eq!(sizes, [1, 2, 1, 2]);
+    for (i, size) in sizes.iter().enumerate() {
+        let batch = Some(i as u32 + 1);
+        let of = |id: &str| -> Vec<&Metric> {
+            let mine = |m: &&Metric| m.batch == batch && m.id == id;
+            record.metrics.iter().filter(mine).collect()
+        };
+        let rates = of("batch-throughput/v1");
+        assert_eq!(rates.len(), 2);
+        assert_eq!((rates[0].rep, rates[1].rep), (Some(0), Some(1)));
+        let number = |m: &Metric| m.value.as_ref().unwrap().parse::<f64>().unwrap();
+        let mean = number(of("batch-throughput-mean/v1")[0]);
+        assert!((mean - (number(rates[0]) + number(rates[1])) / 2.0).abs() < 2e-6);
+        let fixed = of("fixed-output/v1")[0];
+        assert_eq!(fixed.value, Some((2 * size).to_string()), "{fixed:?}");
+    }
+    // Three declared warm-ups, in no figure.
+    let warm = record.limitations.iter().find(|l| l.code == "warm-engine");
+    assert_eq!(warm.unwrap().params["n"], "3");
+
+    let bundle = work.bundle();
+    let export = |more: &[&str]| {
+        let args = ["export", bundle.to_str().unwrap(), "-o", "out"];
+        let command = work.command(&[&args[..], more].concat());
+        work.start_command(command).end()
+    };
+    export(&[]).exits(0);
+    let csv = fs::read_to_string(work.path("out/throughput.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 1 + 4 * 2);
+    let json = |name: &str| -> serde_json::Value {
+        serde_json::from_slice(&fs::read(work.path(name)).unwrap()).unwrap()
+    };
+    let published = json("out/inference.json");
+    assert_eq!(published["schemaVersion"], 3);
+    assert_eq!(published["totals"]["batches"], 8);
+    assert_eq!(published["totals"]["requests"], 12);
+    assert_eq!(published["totals"]["completionTokens"], 12 * 32);
+    assert_eq!(published["totals"]["excludedWarmupRequests"], 3);
+    assert_eq!(published["profile"]["ignoreEos"], true);
+    for (source, file) in [(0, "throughput.csv"), (1, "verified-summary.json")] {
+        let bytes = fs::read(work.path("out").join(file)).unwrap();
+        let digest = runseal::digest::Sha256Digest::of(&bytes).hex();
+        assert_eq!(published["sources"][source]["sha256"], digest);
+    }
+    for field in ["title", "method", "description", "category"] {
+        let (tr, en) = (&published[field]["tr"], &published[field]["en"]);
+        assert!(tr.is_string() && en.is_string() && tr != en, "{field}");
+    }
+    assert_eq!(
+        json("out/verified-summary.json")["cells"]
+            .as_array()
+            .unwrap()
+            .len(),
+        4
+    );
+    // Nothing is written over, and nothing that is not true to itself is exported.
+    export(&[]).exits(2).says("left alone");
+    export(&["--force"]).exits(0);
+    let grades = fs::read_to_string(bundle.join("grades.jsonl")).unwrap();
+    fs::write(
+        bundle.join("grades.jsonl"),
+        grades.replacen("pass", "fail", 1),
+    )
+    .unwrap();
+    export(&["--force"]).exits(1).says("was not exported");
+}
+
+#[test]
+fn a_sweep_decides_itself_how_many_are_open() {
+    let work = Work::new(&Plan::default());
+    let text = Plan::default()
+        .text()
+        .replace("\"tiny\"", "\"context-sweep-v1\"");
+    fs::write(work.path("attest.toml"), text).unwrap();
+    let command = work.command(&["plan", "show"]);
+    work.start_command(command)
+        .end()
+        .exits(2)
+        .says("load.concurrency = 2");
+}
