@@ -80,7 +80,7 @@ fn without_a_key_the_report_says_that_nobody_checked_the_signature() {
                 .unwrap()
                 .contains("no public key")
         );
-        assert!(json["manifest"].get("signer").is_none());
+        assert!(json["manifests"][0].get("signer").is_none());
         // The root of what was found is the one a manifest of ours would pin.
         let root = pin(&f.path().join("model")).root().hex();
         assert_eq!(json["replicas"][0]["report"]["observed_root"], root);
@@ -246,4 +246,25 @@ fn a_key_for_another_manifest_is_wrong_usage() {
     assert_eq!(f.verify("model", &["--manifest-format", "oms"]).code, 0);
     assert_eq!(f.verify("model", &["--manifest-format", "runseal"]).code, 2);
     assert_eq!(f.verify("model", &["--algorithm", "blake3"]).code, 2);
+    // A demand that the check of a bundle does not know is not dropped in silence.
+    let oms = [
+        "weights",
+        "model",
+        "--oms",
+        "model.sig",
+        "--key",
+        "key.pub.pem",
+    ];
+    assert_eq!(verify_in(f.path(), &oms).code, 0);
+    for more in [
+        &["--node-key", "n=key.pub.pem"],
+        &["--save-reports", "saved"],
+        &["--changed-since", "old"],
+        &["--timeout", "5"],
+        &["--ssh", "ssh"],
+    ] {
+        let answer = verify_in(f.path(), &[&oms[..], &more[..]].concat());
+        assert_eq!(answer.code, 2, "{more:?}");
+        assert!(answer.stderr.contains("cannot be used with"), "{answer:?}");
+    }
 }

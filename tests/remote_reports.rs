@@ -64,6 +64,11 @@ fn saved_reports_are_judged_without_the_replicas() {
         (&["--replicas", "3"][..], &["replica-count"][..]),
         (&["--node-key", "k0.pub.pem"], &["report-signature"]),
         (&["--node-key", "r1=k0.pub.pem"], &["report-signature"]),
+        // A key for one replica leaves no room for the general one.
+        (
+            &["--node-key", "r1=k0.pub.pem", "--node-key", "k1.pub.pem"],
+            &["report-signature", "report-signature"],
+        ),
         (
             &["--node-key", "k0.pub.pem", "--node-key", "k1.pub.pem"],
             &[],

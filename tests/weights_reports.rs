@@ -462,6 +462,29 @@ fn two_names_for_one_copy_count_once() {
     assert_eq!(agreement(&reports(&f, &roots)).replicas, 1);
 }
 
+/// An overlay shows the layer below under another device number; touching one file in
+/// it changes that file alone.
+#[test]
+fn an_overlay_with_a_touched_file_is_no_second_copy() {
+    let f = Fixture::new();
+    let roots = four(&f);
+    let mut reports = reports(&f, &roots);
+    reports.truncate(2);
+    let below = reports[0].files.clone();
+    for (lower, upper) in below.iter().zip(&mut reports[1].files) {
+        let touched = upper.path.to_string() == "config.json";
+        if let (Some(lower), Some(upper), false) = (lower.stat, upper.stat.as_mut(), touched) {
+            let dev = upper.dev;
+            *upper = lower;
+            upper.dev = dev;
+            upper.dev.0 += 1;
+        }
+    }
+    let a = agreement(&reports);
+    assert_eq!((a.replicas, a.machines), (1, 1));
+    assert_eq!(a.duplicates, [["r0", "r1"]]);
+}
+
 #[test]
 fn machines_are_told_apart_by_boot_id_and_a_shared_file_system_is_noticed() {
     let f = Fixture::new();
