@@ -8,13 +8,13 @@
 use std::fs;
 use std::io::BufReader;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use runseal::weights::git::{ObjectDir, Revision};
 use runseal::weights::remote::protocol;
 use runseal::weights::{
-    Algorithm, Inventory, ListFormat, Listing, Manifest, NoProgress, SavedReport, report_bytes,
-    scan_folder,
+    Algorithm, GitId, Inventory, ListFormat, Listing, Manifest, NoProgress, SavedReport,
+    report_bytes, scan_folder,
 };
 use runseal::{envelope, json, oms, plan};
 
@@ -202,31 +202,36 @@ fn weight_files() {
     }
 }
 
+/// A mutation of a git object is another object, so it is stored under its own id.
+fn store(dir: &Path, kind: &str, bytes: &[u8]) -> GitId {
+    let framed = [format!("{kind} {}\0", bytes.len()).as_bytes(), bytes].concat();
+    let id = hex::encode(<sha1::Sha1 as sha1::Digest>::digest(&framed));
+    fs::write(dir.join(&id), bytes).unwrap();
+    id.parse().unwrap()
+}
+
 #[test]
 fn git_objects() {
-    // A commit and a tree, named by their own ids: a mutation is another object,
-    // so it is read under its own new name.
-    let tree = [&b"100644 a\0"[..], &[7; 20], b"40000 b\0", &[8; 20]].concat();
-    let commit = b"tree 0123456789012345678901234567890123456789\nauthor A <a@b> 1 +0000\n\nx\n";
+    let commit = |tree: GitId| format!("tree {tree}\nauthor A <a@b> 1 +0000\n\nx\n");
     let dir = tempfile::tempdir().unwrap();
-    for (kind, seed) in [("tree", tree), ("commit", commit.to_vec())] {
-        let read = |bytes: &[u8]| {
-            let framed = [format!("{kind} {}\0", bytes.len()).as_bytes(), bytes].concat();
-            let id = hex::encode(<sha1::Sha1 as sha1::Digest>::digest(&framed));
-            let file = dir.path().join(&id);
-            fs::write(&file, bytes).unwrap();
-            // A commit whose tree is missing is refused for that; both are read.
-            let read = Revision::read(&ObjectDir::new(dir.path()), id.parse().unwrap());
-            fs::remove_file(&file).unwrap();
-            read.is_err().then_some(())
-        };
-        let mut dice = Dice(9);
-        for _ in 0..mutations(1500) {
-            let bytes = dice.mutate(&seed, &seed);
-            read(&bytes);
+    let read = |commit| Revision::read(&ObjectDir::new(dir.path()), commit).ok();
+
+    let tree = [&b"100644 a\0"[..], &[7; 20], b"100755 b.bin\0", &[8; 20]].concat();
+    let of_tree = |bytes: &[u8]| {
+        let tree = store(dir.path(), "tree", bytes);
+        let revision = read(store(dir.path(), "commit", commit(tree).as_bytes()))?;
+        // As many names as there are, and none that leads elsewhere.
+        let paths = revision.blobs.keys().map(|p| p.as_bytes());
+        for path in paths {
+            assert!(!path.contains(&b'/') && !matches!(path, b"." | b".."));
         }
-        assert!(read(&seed).is_some());
-    }
+        Some(())
+    };
+    hold("tree", std::slice::from_ref(&tree), of_tree, 1500);
+
+    let tree = store(dir.path(), "tree", &tree);
+    let of_commit = |bytes: &[u8]| read(store(dir.path(), "commit", bytes)).map(|_| ());
+    hold("commit", &[commit(tree).into_bytes()], of_commit, 1500);
 }
 
 #[test]

@@ -201,3 +201,56 @@ fn a_sweep_decides_itself_how_many_are_open() {
         .exits(2)
         .says("load.concurrency = 2");
 }
+
+/// What an audit of the bundle says once its suite.toml is another, by the subjects of
+/// the findings. The changed bytes are findings too, of their own.
+fn audited_with(work: &Work, change: &[(&str, &str)], without_cases: bool) -> Vec<String> {
+    let mut raw = runseal::bundle::read::read(&work.bundle()).unwrap();
+    let path = |p| runseal::relpath::RelPath::parse(p).unwrap();
+    let toml = path("suite/suite.toml");
+    let mut text = String::from_utf8(raw.files[&toml].clone()).unwrap();
+    for (from, to) in change {
+        assert!(text.contains(from), "{from}");
+        text = text.replacen(from, to, 1);
+    }
+    raw.files.insert(toml, text.into_bytes());
+    if without_cases {
+        raw.files.remove(&path("suite/cases.jsonl")).unwrap();
+    }
+    let reader = runseal::audit::Reader {
+        trusted: &[],
+        grader: &|_: &[u8], _: &[runseal::scorer::GradeItem]| Err("not asked".to_owned()),
+        commitment: None,
+    };
+    let report = runseal::audit::audit("bundle", &raw, &reader);
+    let planned = report.findings.iter();
+    planned
+        .filter(|f| f.code == runseal::codes::Code::RequestNotAsPlanned)
+        .map(|f| format!("{}: {}", f.subject, f.detail))
+        .collect()
+}
+
+#[test]
+fn batches_that_overlap_or_leave_cases_out_are_found() {
+    let (work, _) = swept();
+    let first = "context_tokens = 128\nconcurrency = 1\n";
+    let second = "context_tokens = 128\nconcurrency = 2\n";
+    // As it was sent, there is nothing to say, whether the cases are there or not.
+    assert_eq!(audited_with(&work, &[], false), [""; 0]);
+    assert_eq!(audited_with(&work, &[], true), [""; 0]);
+    // The second batch of two was open at once: as batches of two and one, it overlaps.
+    let swapped = [
+        (first, "context_tokens = 128\nconcurrency = 9\n"),
+        (second, first),
+        ("concurrency = 9", "concurrency = 2"),
+    ];
+    let overlap = "it began before the one before it had ended";
+    assert_eq!(
+        audited_with(&work, &swapped, false),
+        [0, 1].map(|rep| format!("batch 2 of repetition {rep}: {overlap}"))
+    );
+    // Where the cases are withheld, their number is known all the same.
+    let seven = audited_with(&work, &[(first, second)], true);
+    let count = "suite/suite.toml: its batches have 7 requests for 6 declared cases".to_owned();
+    assert!(seven.contains(&count), "{seven:?}");
+}

@@ -7,7 +7,7 @@ use crate::codes::Code;
 use crate::digest::{Sha256Digest, tree_root};
 use crate::finding::Finding;
 use crate::relpath::RelPath;
-use crate::weights::{Kind, PieceFile, ProblemKind};
+use crate::weights::{Followed, Kind, PieceFile, ProblemKind, follow};
 
 const OUTSIDE: &str = "a symbolic link out of the folder, or in a circle; it was not followed";
 
@@ -162,37 +162,16 @@ impl<'a> FolderView<'a> {
         Finding::new(code, entry.path.to_string(), why)
     }
 
-    /// Where a link leads, by the names alone: nothing is opened. Works on escaped
-    /// text, in which `/`, `.` and `..` stand for themselves.
+    /// Where a link leads: nothing is opened.
     pub(super) fn destination(&self, link: &str) -> Link<'a> {
-        let mut place: Vec<&str> = Vec::new();
-        let mut ahead: Vec<&str> = link.rsplit('/').collect();
-        let mut hops = 0;
-        while let Some(part) = ahead.pop() {
-            match part {
-                "" | "." => continue,
-                ".." => {
-                    if place.pop().is_none() {
-                        return Link::Outside;
-                    }
-                    continue;
-                }
-                name => place.push(name),
-            }
-            let here = self.entries.get(&place.join("/"));
-            if let Some(target) = here.and_then(|f| f.entry.target.as_deref()) {
-                hops += 1;
-                // The kernel gives up after as many.
-                if hops > 40 || target.starts_with('/') {
-                    return Link::Outside;
-                }
-                place.pop();
-                ahead.extend(target.rsplit('/'));
-            }
-        }
-        match self.entries.get(&place.join("/")) {
-            Some(file) => Link::To(file),
-            None => Link::Nowhere,
+        let target_of = |path: &str| self.entries.get(path)?.entry.target.as_deref();
+        match follow(link, target_of) {
+            Some(Followed::To(path)) => match self.entries.get(&path) {
+                Some(file) => Link::To(file),
+                None => Link::Nowhere,
+            },
+            // A circle leads nowhere inside.
+            Some(Followed::Circle) | None => Link::Outside,
         }
     }
 

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use super::counts::{attribution_counts, grade_counts, integrity_counts, transport_counts};
 use super::*;
 use crate::bundle::Evidence;
 use crate::bundle::index::Index;
@@ -19,7 +20,7 @@ use crate::metrics::serving::{prompt_range, serving};
 use crate::metrics::sweep;
 use crate::suite::CellOf;
 use crate::trace::Trace;
-use crate::weights::{agree, derive_integrity};
+use crate::weights::derive_integrity;
 
 /// Derives the record. `index` gives the withheld commitments.
 pub fn record(evidence: &Evidence, index: &Index, stated: &Stated) -> RunRecord {
@@ -171,7 +172,7 @@ fn replica_record(evidence: &Evidence, replica: &str, node: &str, role: &str) ->
     }
 }
 
-fn integrity(evidence: &Evidence, replica: &str, role: &str) -> Integrity {
+pub(super) fn integrity(evidence: &Evidence, replica: &str, role: &str) -> Integrity {
     let report = evidence
         .replicas
         .get(&(replica.to_owned(), role.to_owned()));
@@ -411,83 +412,6 @@ fn name_of<T: Serialize>(value: &T) -> String {
     match serde_json::to_value(value) {
         Ok(Value::String(s)) => s.replace('_', "-"),
         _ => String::new(),
-    }
-}
-
-fn transport_counts(cases: &[CaseRecord]) -> TransportCounts {
-    let count = |want: Transport| cases.iter().filter(|c| c.transport == want).count() as u64;
-    TransportCounts {
-        declared: cases.len() as u64,
-        completed: count(Transport::Completed),
-        http_error: count(Transport::HttpError),
-        stream_error: count(Transport::StreamError),
-        truncated: count(Transport::Truncated),
-        timeout: count(Transport::Timeout),
-        cancelled: count(Transport::Cancelled),
-        connect_error: count(Transport::ConnectError),
-        not_attempted: count(Transport::NotAttempted),
-    }
-}
-
-fn grade_counts(cases: &[CaseRecord]) -> GradeCounts {
-    let count = |f: fn(&Grade) -> bool| cases.iter().filter(|c| f(&c.grade)).count() as u64;
-    GradeCounts {
-        declared: cases.len() as u64,
-        pass: count(|g| *g == Grade::Pass),
-        fail: count(|g| matches!(g, Grade::Fail { .. })),
-        ungraded: count(|g| matches!(g, Grade::Ungraded { .. })),
-    }
-}
-
-fn attribution_counts(cases: &[CaseRecord]) -> AttributionCounts {
-    let verified = |c: &&CaseRecord| c.attribution == Attribution::Verified;
-    let n = cases.iter().filter(verified).count() as u64;
-    AttributionCounts {
-        declared: cases.len() as u64,
-        verified: n,
-        unverified: cases.len() as u64 - n,
-        verified_passes: cases
-            .iter()
-            .filter(verified)
-            .filter(|c| c.grade == Grade::Pass)
-            .count() as u64,
-        witness: "operator".into(),
-    }
-}
-
-fn integrity_counts(evidence: &Evidence) -> IntegrityCounts {
-    let plan = &evidence.plan;
-    let roles = || plan.checkpoints.iter().map(|c| c.role.as_str());
-    let verified = |replica: &str| {
-        roles().all(|role| integrity(evidence, replica, role) == Integrity::Verified)
-    };
-    let unchanged = |replica: &str| {
-        roles().all(|role| {
-            let report = evidence
-                .replicas
-                .get(&(replica.to_owned(), role.to_owned()));
-            attribution::after_state(report) == "unchanged"
-        })
-    };
-    let count =
-        |f: &dyn Fn(&str) -> bool| plan.replicas.iter().filter(|r| f(&r.name)).count() as u64;
-    let distinct = roles()
-        .map(|role| {
-            let reports: Vec<_> = evidence
-                .replicas
-                .iter()
-                .filter(|((_, r), _)| r == role)
-                .map(|(_, report)| report)
-                .collect();
-            agree(&reports).replicas as u64
-        })
-        .min()
-        .unwrap_or(0);
-    IntegrityCounts {
-        replicas: plan.replicas.len() as u64,
-        distinct,
-        verified: count(&verified),
-        unchanged_after: count(&|r| verified(r) && unchanged(r)),
     }
 }
 

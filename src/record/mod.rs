@@ -5,6 +5,7 @@
 //! few that [`Stated`] lists.
 
 pub mod attribution;
+mod counts;
 pub mod derive;
 pub mod lag;
 pub mod limitations;

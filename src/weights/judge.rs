@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::claims;
 use super::git::pointer_blob_id;
 use super::layout::Layout;
+use super::links::{self, Followed};
 use super::manifest::{Entry, Listing};
 use super::report::{Compared, FileReport, Kind, ProblemKind, ReplicaReport, State};
 use super::structure::Structure;
@@ -430,38 +431,13 @@ enum Destination {
     Circle,
 }
 
-/// Where a link leads, by the names alone: nothing is opened, and links within
-/// the folder are followed through the list of links found in it. Works on
-/// escaped text, in which `/`, `.` and `..` stand for themselves.
+/// Where a link leads, links within the folder followed through those found in it.
 fn destination(link: &str, links: &BTreeMap<String, String>) -> Destination {
-    let mut place: Vec<&str> = Vec::new();
-    let mut ahead: Vec<&str> = link.rsplit('/').collect();
-    let mut hops = 0;
-    while let Some(part) = ahead.pop() {
-        match part {
-            "" | "." => continue,
-            ".." => {
-                if place.pop().is_none() {
-                    return Destination::Outside;
-                }
-                continue;
-            }
-            name => place.push(name),
-        }
-        if let Some(target) = links.get(&place.join("/")) {
-            hops += 1;
-            // The kernel gives up after as many.
-            if hops > 40 {
-                return Destination::Circle;
-            }
-            if target.starts_with('/') {
-                return Destination::Outside;
-            }
-            place.pop();
-            ahead.extend(target.rsplit('/'));
-        }
+    match links::follow(link, |path| links.get(path).map(String::as_str)) {
+        Some(Followed::To(_)) => Destination::Inside,
+        Some(Followed::Circle) => Destination::Circle,
+        None => Destination::Outside,
     }
-    Destination::Inside
 }
 
 #[cfg(test)]

@@ -28,6 +28,8 @@ mod hashing;
 mod inventory;
 mod judge;
 mod layout;
+mod links;
+mod look;
 mod manifest;
 mod pieces;
 mod pointer_tree;
@@ -48,6 +50,8 @@ pub use inventory::{
     CommandTemplate, INVENTORY_FORMAT, Inventory, InventoryError, Replica, Role, Ssh, Transport,
 };
 pub use layout::{Chosen, Claim, Layout, LayoutKind, LocateError, Place, Wanted};
+pub(crate) use links::{Followed, follow};
+pub use look::{Expected, Looked, Target, looked, second_look};
 pub use manifest::{
     Binding, Entry, ListFormat, Listing, MANIFEST_FORMAT, Manifest, ManifestError, ManifestFile,
     PinError, Source,
@@ -70,10 +74,7 @@ pub use signed::{
 };
 pub use since::Since;
 pub use structure::{Structure, StructureKind, StructureProblem};
-pub use survey::{
-    Basis, Expected, Looked, ManifestSummary, Survey, SurveyedReplica, Target, Verdict, conclude,
-    looked, second_look, survey,
-};
+pub use survey::{Basis, ManifestSummary, Survey, SurveyedReplica, Verdict, conclude, survey};
 pub use values::{Algorithm, Blake3Digest, GitId, Mode, Wide};
 
 use std::io;

@@ -43,6 +43,18 @@ pub struct Structure {
     pub problems: Vec<StructureProblem>,
 }
 
+impl Structure {
+    /// Keeps what is wrong with a file, and hands on its header if it could be read.
+    fn header<T>(&mut self, path: &RelPath, read: Result<(T, Vec<Fault>), Fault>) -> Option<T> {
+        let (header, faults) = match read {
+            Ok((header, faults)) => (Some(header), faults),
+            Err(fault) => (None, vec![fault]),
+        };
+        self.problems.extend(faults.into_iter().map(|f| f.at(path)));
+        header
+    }
+}
+
 /// One thing that does not hold in the structure of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -196,34 +208,12 @@ pub(super) fn inspect(
         }
         if name.ends_with(b".safetensors") {
             out.safetensors += 1;
-            let header = with(file, open, |reader| safetensors::read(reader, stat.size));
-            let header = match header {
-                Ok((header, faults)) => {
-                    out.problems
-                        .extend(faults.into_iter().map(|f| f.at(&file.path)));
-                    Some(header)
-                }
-                Err(fault) => {
-                    out.problems.push(fault.at(&file.path));
-                    None
-                }
-            };
-            shards.insert(file.path.clone(), header);
+            let read = with(file, open, |reader| safetensors::read(reader, stat.size));
+            shards.insert(file.path.clone(), out.header(&file.path, read));
         } else if name.ends_with(b".gguf") {
             out.gguf += 1;
             let read = with(file, open, |reader| gguf::read(reader, stat.size));
-            let header = match read {
-                Ok((header, faults)) => {
-                    out.problems
-                        .extend(faults.into_iter().map(|f| f.at(&file.path)));
-                    Some(header)
-                }
-                Err(fault) => {
-                    out.problems.push(fault.at(&file.path));
-                    None
-                }
-            };
-            splits.insert(file.path.clone(), header);
+            splits.insert(file.path.clone(), out.header(&file.path, read));
         } else if name.ends_with(b".safetensors.index.json") {
             out.indexes += 1;
             indexes.push(file);
