@@ -33,13 +33,21 @@ impl Sha256Digest {
 
     /// The 64 lower-case hexadecimal digits.
     pub fn hex(&self) -> String {
-        hex::encode(self.0)
+        self.digits(str::to_owned)
+    }
+
+    /// Hands the digits over without allocating: there are thousands in a report.
+    fn digits<T>(&self, take: impl FnOnce(&str) -> T) -> T {
+        let mut out = [0; 64];
+        // 64 digits of 32 bytes, all ASCII: neither can fail.
+        let _ = hex::encode_to_slice(self.0, &mut out);
+        take(std::str::from_utf8(&out).unwrap_or_default())
     }
 }
 
 impl fmt::Display for Sha256Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.hex())
+        self.digits(|hex| f.write_str(hex))
     }
 }
 
@@ -62,7 +70,7 @@ impl FromStr for Sha256Digest {
 
 impl Serialize for Sha256Digest {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_str(&self.hex())
+        self.digits(|hex| s.serialize_str(hex))
     }
 }
 

@@ -151,6 +151,9 @@ fn list_into(
         }
     }
     let fd = dir.fd()?;
+    // The reports are put in order at the end; sorting what is nearly in order, and is
+    // this small, moves far fewer bytes.
+    names.sort_unstable();
     for name in names {
         let mut bytes = prefix.to_vec();
         bytes.extend_from_slice(name.to_bytes());
