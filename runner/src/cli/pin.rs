@@ -77,7 +77,7 @@ enum ManifestFormat {
 }
 
 fn rel_path(text: &str) -> Result<RelPath, String> {
-    RelPath::from_bytes(text.trim_end_matches('/').as_bytes()).map_err(|e| e.to_string())
+    RelPath::typed(text).map_err(|e| e.to_string())
 }
 
 /// Runs the subcommand.

@@ -165,7 +165,8 @@ impl Fault {
 }
 
 /// Looks at the structure of every weight file in a list that was just hashed.
-/// Files that could not be hashed are left out: that is reported already.
+/// Files that could not be hashed are left out: that is reported already. They are
+/// there all the same, so nothing that names them is told that they are missing.
 pub(super) fn inspect(
     files: &[&FileReport],
     open: &dyn Fn(&RelPath) -> io::Result<File>,
@@ -174,12 +175,20 @@ pub(super) fn inspect(
     let mut shards = BTreeMap::new();
     let mut splits = BTreeMap::new();
     let mut indexes = Vec::new();
-    let readable = |f: &&FileReport| f.kind == Kind::File && f.problem.is_none();
-    for file in files.iter().copied().filter(readable) {
-        let Some(stat) = file.stat else { continue };
+    for file in files.iter().copied() {
         // Loaders on other systems do not mind the case.
         let lower = file.path.as_bytes().to_ascii_lowercase();
         let name = &lower[..];
+        // Without a header until one was read.
+        if name.ends_with(b".safetensors") {
+            shards.insert(file.path.clone(), None);
+        } else if name.ends_with(b".gguf") {
+            splits.insert(file.path.clone(), None);
+        }
+        let readable = file.kind == Kind::File && file.problem.is_none();
+        let Some(stat) = file.stat.filter(|_| readable) else {
+            continue;
+        };
         if (pointer::MIN_LEN..=pointer::MAX_LEN).contains(&stat.size) {
             match whole(file, open, pointer::MAX_LEN) {
                 Ok(bytes) => {
@@ -221,7 +230,13 @@ pub(super) fn inspect(
     }
     for file in indexes {
         match whole(file, open, index::MAX_LEN).and_then(|bytes| index::parse(&bytes)) {
-            Ok(index) => out.problems.extend(index.compare(&file.path, &shards)),
+            Ok(index) => {
+                let beside = index::Beside {
+                    shards: &shards,
+                    files,
+                };
+                out.problems.extend(index.compare(&file.path, &beside));
+            }
             Err(fault) => out.problems.push(fault.at(&file.path)),
         }
     }
