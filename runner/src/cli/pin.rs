@@ -12,7 +12,7 @@ use runseal::finding::{Finding, Severity};
 use runseal::relpath::RelPath;
 use runseal::weights::git::{ObjectDir, Revision};
 use runseal::weights::{
-    Algorithm, Binding, GitId, Layout, LayoutKind, Listing, Manifest, NoProgress, Place,
+    Algorithm, Binding, GitId, Layout, LayoutKind, Listing, MAX_MANIFEST, Manifest, NoProgress, Place,
     ReportContext, Source, Wanted, What, scan_place,
 };
 
@@ -154,6 +154,13 @@ fn write(args: &Weights, manifest: &Manifest, layout: &Layout) -> anyhow::Result
     } else {
         manifest.to_bytes()
     };
+    if bytes.len() as u64 > MAX_MANIFEST {
+        bail!(
+            "the manifest of {} files has {} bytes, and no reader takes more than {MAX_MANIFEST} (hint: is it the right folder?)",
+            manifest.file_count(),
+            bytes.len()
+        );
+    }
     let listing: &Listing = manifest.as_ref();
     let mut summary = format!(
         "layout    {}\nfiles     {}, {} bytes\nroot      {}\n",

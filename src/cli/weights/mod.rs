@@ -8,6 +8,7 @@ mod agent;
 mod human;
 mod oms;
 mod options;
+mod outside;
 mod progress;
 mod remote;
 mod resolve;

@@ -37,6 +37,8 @@ pub struct End {
     pub stderr: String,
     /// What ssh logged.
     pub log: String,
+    /// ssh made its log, so what is in its stderr is the node's.
+    pub logged: bool,
     /// It was ssh.
     pub ssh: bool,
     /// A host key was pinned.
@@ -121,14 +123,15 @@ impl End {
     /// its reason; 255 without one is what it makes of a program there that a signal
     /// ended, and the code of one that ended with it.
     fn ssh_gave_up(&self) -> bool {
-        self.ssh && self.how == How::Code(255) && !self.said_by_ssh().trim().is_empty()
+        let silent = self.said_by_ssh().trim().is_empty() && !self.greeted;
+        self.ssh && self.how == How::Code(255) && !silent
     }
 
     fn said_by_ssh(&self) -> &str {
-        if self.log.trim().is_empty() {
-            &self.stderr
-        } else {
+        if self.logged || !self.log.trim().is_empty() {
             &self.log
+        } else {
+            &self.stderr
         }
     }
 
@@ -142,7 +145,7 @@ impl End {
         let said = telling_line(said);
         let how = match self.how {
             How::Code(255) if self.ssh && !self.ssh_gave_up() => {
-                "the connection stood; the program on the node was ended by a signal, or ended with exit code 255"
+                "ssh ended with exit code 255 and gave no reason, as when a signal ends the program on the node"
                     .to_owned()
             }
             // What a shell makes of a program that a signal ended.
@@ -310,7 +313,13 @@ mod tests {
         // ssh says nothing when the program on the node is ended by a signal.
         let silent = Failure::classify(&ended(255, "", ""));
         assert_eq!(silent.code, Code::AgentFailed);
-        assert!(silent.detail.contains("the connection stood"));
+        assert!(silent.detail.contains("as when a signal ends"));
+        // Words of the node's are not ssh's, once ssh made its log.
+        let mut words = ended(255, "", "Killed");
+        words.logged = true;
+        let words = Failure::classify(&words);
+        assert_eq!(words.code, Code::AgentFailed);
+        assert!(words.detail.starts_with("Killed (ssh ended"), "{}", words.detail);
         let by_shell = Failure::classify(&ended(137, "", ""));
         assert_eq!(by_shell.code, Code::AgentFailed);
         assert!(by_shell.detail.contains("signal 9 (SIGKILL)"));

@@ -424,11 +424,13 @@ pub(super) fn finish(
     // A background process may hold the pipe open for longer.
     let stderr = stderr.recv_timeout(Duration::from_secs(1));
     let log = spawn.log.as_ref().and_then(|l| std::fs::read(l).ok());
+    let logged = log.is_some();
     let log = log.unwrap_or_default();
     End {
         how,
         stderr: stderr.unwrap_or_default(),
         log: String::from_utf8_lossy(&log[..log.len().min(MAX_SAID)]).into_owned(),
+        logged,
         ..End::default()
     }
 }

@@ -25,6 +25,7 @@ use super::git::pointer::{self, Pointer};
 use super::hashing::{Unkept, differences};
 use super::report::{FileReport, Kind};
 use crate::codes::Code;
+use crate::finding::{Finding, Outcome, Severity};
 use crate::relpath::RelPath;
 
 pub(super) use gguf::split_name;
@@ -44,6 +45,20 @@ pub struct Structure {
 }
 
 impl Structure {
+    /// Did the headers hold? Notes do not count against it.
+    pub(crate) fn outcome(&self) -> Outcome {
+        let error = |p: &StructureProblem| p.kind.code().severity() == Severity::Error;
+        if self.problems.iter().any(error) {
+            Outcome::Failed
+        } else if self.safetensors + self.gguf == 0 {
+            Outcome::NotPerformed {
+                reason: "there are no safetensors or GGUF files".to_owned(),
+            }
+        } else {
+            Outcome::Passed
+        }
+    }
+
     /// Keeps what is wrong with a file, and hands on its header if it could be read.
     fn header<T>(&mut self, path: &RelPath, read: Result<(T, Vec<Fault>), Fault>) -> Option<T> {
         let (header, faults) = match read {
@@ -71,6 +86,16 @@ pub struct StructureProblem {
     /// What is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found: Option<String>,
+}
+
+impl StructureProblem {
+    /// What is wrong, about this subject.
+    pub(super) fn finding(&self, subject: String) -> Finding {
+        let mut finding = Finding::new(self.kind.code(), subject, &self.detail);
+        finding.expected.clone_from(&self.expected);
+        finding.found.clone_from(&self.found);
+        finding
+    }
 }
 
 /// The kinds of [`StructureProblem`].
