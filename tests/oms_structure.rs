@@ -51,7 +51,9 @@ impl Signed {
     /// Signs what lies in the folder, links followed, but for names with a dot first.
     fn sign(&self, folder: &Path, (method, hash): (Method, PieceHash)) {
         let mut resources = Vec::new();
-        let walk = walkdir::WalkDir::new(folder).min_depth(1).sort_by_file_name();
+        let walk = walkdir::WalkDir::new(folder)
+            .min_depth(1)
+            .sort_by_file_name();
         for entry in walk.follow_links(true) {
             let entry = entry.unwrap();
             let name = entry.path().strip_prefix(folder).unwrap();
@@ -145,7 +147,11 @@ fn signed_pointers_and_cut_files_are_no_model() {
         (SHARDS[0], vec![255; 5000], "safetensors-malformed"),
         ("x.gguf", gguf[..gguf.len() - 40].to_vec(), "gguf-truncated"),
         ("x.GGUF", gguf[..gguf.len() - 40].to_vec(), "gguf-truncated"),
-        ("model.safetensors.index.json", index.into(), "index-mismatch"),
+        (
+            "model.safetensors.index.json",
+            index.into(),
+            "index-mismatch",
+        ),
     ];
     for (name, bytes, code) in cases {
         let s = Signed::new();
@@ -270,5 +276,11 @@ fn a_bundle_that_no_reader_takes_is_not_made() {
     }
     // One that fits is made.
     file.set_len(5000).unwrap();
-    sign_folder(&s.at("model"), &s.key, options(Method::Shards(1)), &NoProgress).unwrap();
+    sign_folder(
+        &s.at("model"),
+        &s.key,
+        options(Method::Shards(1)),
+        &NoProgress,
+    )
+    .unwrap();
 }

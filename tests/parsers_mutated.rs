@@ -227,7 +227,10 @@ fn weight_files() {
     for name in names {
         let seed = vector(&format!("vectors/foreign/{name}"));
         let dir = tempfile::tempdir().unwrap();
-        for other in names.iter().filter(|n| n.starts_with("split") && name.starts_with("split")) {
+        for other in names
+            .iter()
+            .filter(|n| n.starts_with("split") && name.starts_with("split"))
+        {
             let bytes = vector(&format!("vectors/foreign/{other}"));
             fs::write(dir.path().join(other), bytes).unwrap();
         }
@@ -501,9 +504,11 @@ fn keys_programs_and_last_words() {
         ("ecdsa secret", ecdsa.to_pem().as_bytes().to_vec(), &|| {
             ecdsa_keys::load_secret(&path).is_ok()
         }),
-        ("ecdsa public", ecdsa.public().to_pem().into_bytes(), &|| {
-            ecdsa_keys::load_public(&path).is_ok()
-        }),
+        (
+            "ecdsa public",
+            ecdsa.public().to_pem().into_bytes(),
+            &|| ecdsa_keys::load_public(&path).is_ok(),
+        ),
     ];
     for (name, seed, load) in loads {
         let read = |bytes: &[u8]| {

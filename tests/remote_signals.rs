@@ -39,7 +39,13 @@ fn pid(path: &Path) -> Option<Pid> {
 /// Running, and not only waited for.
 fn alive(pid: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-    stat.is_ok_and(|s| !s.rsplit(')').next().unwrap_or("").trim_start().starts_with('Z'))
+    stat.is_ok_and(|s| {
+        !s.rsplit(')')
+            .next()
+            .unwrap_or("")
+            .trim_start()
+            .starts_with('Z')
+    })
 }
 
 /// Ends what a failed test would leave.
@@ -161,7 +167,8 @@ fn a_hangup_that_was_to_be_ignored_is_ignored() {
 fn a_file_that_may_not_grow_is_an_error_and_not_the_end() {
     let f = weights_support::Fixture::new();
     let verify = assert_cmd::cargo::cargo_bin!("verify");
-    let script = "ulimit -f 1; exec \"$0\" weights model --manifest manifest.json --save-reports saved";
+    let script =
+        "ulimit -f 1; exec \"$0\" weights model --manifest manifest.json --save-reports saved";
     let output = Command::new("sh")
         .args(["-c", script])
         .arg(verify)
@@ -170,7 +177,10 @@ fn a_file_that_may_not_grow_is_an_error_and_not_the_end() {
         .unwrap();
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("could not write saved/model.json: File too large"), "{said}");
+    assert!(
+        said.contains("could not write saved/model.json: File too large"),
+        "{said}"
+    );
     assert_eq!(fs::read_dir(f.dir.path().join("saved")).unwrap().count(), 0);
 }
 
@@ -181,14 +191,20 @@ fn a_program_that_a_signal_ended_is_not_a_node_that_is_not_there() {
     c.script("bin-killed/verify", "#!/bin/sh\nkill -SEGV $$\n");
     let (code, found, detail) = c.one("killed", &[]);
     assert_eq!((code, found), (1, vec!["agent-failed".to_owned()]));
-    assert!(detail.contains("stands for signal 11 (SIGSEGV)"), "{detail}");
+    assert!(
+        detail.contains("stands for signal 11 (SIGSEGV)"),
+        "{detail}"
+    );
 
     let log = "log=$(printf '%s\\n' \"$@\" | grep '\\.log$')\n";
     let silent = format!("#!/bin/sh\n{log}: >\"$log\"\nexit 255\n");
     c.script("ssh", silent);
     let (code, found, detail) = c.one("silent", &[]);
     assert_eq!((code, found), (1, vec!["agent-failed".to_owned()]));
-    assert!(detail.contains("as when a signal ends the program"), "{detail}");
+    assert!(
+        detail.contains("as when a signal ends the program"),
+        "{detail}"
+    );
 
     c.script("reach", "#!/bin/sh\nkill -KILL $$\n");
     let path = c.at("m0");

@@ -54,7 +54,10 @@ fn reports_are_not_saved_inside_a_checkpoint_by_any_name() {
     ] {
         let answer = plain(&f, &["--save-reports", dir]);
         assert_eq!((answer.code, answer.stdout.as_str()), (2, ""), "{dir}");
-        assert!(answer.stderr.contains("inside the checkpoint"), "{answer:?}");
+        assert!(
+            answer.stderr.contains("inside the checkpoint"),
+            "{answer:?}"
+        );
         assert!(answer.stderr.contains("hint:"), "{answer:?}");
         // From within, a path without a folder.
         let args = ["weights", ".", "--manifest", "../manifest.json"];
@@ -117,7 +120,8 @@ fn a_path_that_is_no_folder_is_called_what_it_is() {
     ] {
         let answer = run(&f, &["weights", path, "--manifest", "manifest.json"]);
         assert_eq!(answer.code, 1, "{answer:?}");
-        let says = format!("the path is that of {what} and not of a checkpoint (hint: give the folder");
+        let says =
+            format!("the path is that of {what} and not of a checkpoint (hint: give the folder");
         assert!(answer.stdout.contains(&says), "{path}: {}", answer.stdout);
     }
 }
@@ -191,7 +195,11 @@ fn an_edited_report_beside_its_signed_one_is_no_second_replica() {
     fs::write(at("later/r0.json"), later).unwrap();
     let answer = judge(&["--report", "saved", "later", "--replicas", "2"]);
     assert_eq!(answer.code, 2);
-    assert!(answer.stderr.contains("a second report on the target of replica r0"));
+    assert!(
+        answer
+            .stderr
+            .contains("a second report on the target of replica r0")
+    );
     assert_eq!(judge(&["--report", "saved", "saved/r0.json"]).code, 0);
 }
 
@@ -204,7 +212,9 @@ fn without_a_finding_the_last_line_says_what_was_not_done() {
     let answer = plain(&f, &more);
     assert_eq!(answer.code, 1);
     let last = answer.stdout.lines().last().unwrap();
-    let says = format!("not verified: revision-bound was not performed: the commit {commit} is not in objects (hint:");
+    let says = format!(
+        "not verified: revision-bound was not performed: the commit {commit} is not in objects (hint:"
+    );
     assert!(last.starts_with(&says), "{last}");
     assert!(!answer.stdout.contains("0 findings"));
 }

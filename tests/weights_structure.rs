@@ -317,7 +317,14 @@ fn what_could_not_be_read_is_not_called_missing() {
     use std::os::unix::fs::PermissionsExt;
     let closed = |m: &Model, name: &str| {
         fs::set_permissions(m.at(name), fs::Permissions::from_mode(0)).unwrap();
-        let args = ["weights", "model", "--manifest", "m.json", "--format", "json"];
+        let args = [
+            "weights",
+            "model",
+            "--manifest",
+            "m.json",
+            "--format",
+            "json",
+        ];
         verify_unprivileged(m.0.path(), &args)
     };
     for (m, name) in [(Model::sharded(), A), (Model::gguf(), PARTS[1])] {
@@ -342,7 +349,10 @@ fn what_could_not_be_read_is_not_called_missing() {
     assert_eq!(code, 0);
     let since = [&manifest[..], &["--changed-since", "saved"]].concat();
     let found = m.run(&since).1;
-    assert!(found.iter().all(|(code, _)| code == "not-re-read"), "{found:?}");
+    assert!(
+        found.iter().all(|(code, _)| code == "not-re-read"),
+        "{found:?}"
+    );
     assert_eq!(found.len(), 4);
 }
 
@@ -362,12 +372,17 @@ fn an_index_that_names_nothing_or_no_weights() {
     assert_eq!((code, found), (1, vec![finding("index-mismatch", three)]));
     // A file that is there, and holds no tensors that could be compared.
     let m = Model::sharded();
-    m.edit(INDEX, |b| *b = br#"{"weight_map": {"a": "m.bin"}}"#.to_vec());
+    m.edit(INDEX, |b| {
+        *b = br#"{"weight_map": {"a": "m.bin"}}"#.to_vec()
+    });
     fs::write(m.at("m.bin"), b"pickle").unwrap();
     m.pin();
     let args = ["weights", "model", "--manifest", "m.json"];
     let said = verify_in(m.0.path(), &args).stdout;
-    assert!(said.contains("\"m.bin\", which is no safetensors file"), "{said}");
+    assert!(
+        said.contains("\"m.bin\", which is no safetensors file"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -405,7 +420,10 @@ fn the_case_of_an_ending_does_not_matter() {
     assert_eq!(path(&names[1].1), 2);
     fs::remove_file(m.at(&names[1].1)).unwrap();
     let (_, found) = m.run(&["--manifest", "m.json"]);
-    assert!(found.contains(&finding("gguf-split", &names[0].1)), "{found:?}");
+    assert!(
+        found.contains(&finding("gguf-split", &names[0].1)),
+        "{found:?}"
+    );
     m.edit(&names[2].1, |b| b.truncate(b.len() - 100));
     let (_, found) = m.run(&[]);
     let cut = finding("gguf-truncated", &names[2].1);

@@ -63,18 +63,30 @@ fn blake3_alone_never_verifies_a_pinned_root() {
     assert!(human.stdout.contains(says), "{}", human.stdout);
     assert!(human.stdout.contains("hint: leave --algorithm out"));
     // It counts for no assertion, nor in a report that is judged later.
-    let codes: Vec<_> = f.verify(&[&blake3[..], &["--replicas", "1"]].concat()).findings();
+    let codes: Vec<_> = f
+        .verify(&[&blake3[..], &["--replicas", "1"]].concat())
+        .findings();
     assert_eq!(codes, [("replica-count".to_owned(), "replicas".to_owned())]);
     f.verify(&[&blake3[..], &["--save-reports", "saved"]].concat());
-    let args = ["weights", "--manifest", "manifest.json", "--report", "saved"];
+    let args = [
+        "weights",
+        "--manifest",
+        "manifest.json",
+        "--report",
+        "saved",
+    ];
     assert_eq!(verify_in(f.dir.path(), &args).code, 1);
     // A list that pins no root has nothing better.
-    let lines = f.manifest.files().map(|file| {
-        format!("{}  {}\n", file.blake3.unwrap(), file.path)
-    });
+    let lines = f
+        .manifest
+        .files()
+        .map(|file| format!("{}  {}\n", file.blake3.unwrap(), file.path));
     fs::write(f.dir.path().join("B3SUMS.b3"), lines.collect::<String>()).unwrap();
     let args = ["weights", "model", "--manifest", "B3SUMS.b3"];
-    assert_eq!(verify_in(f.dir.path(), &[&args[..], &blake3].concat()).code, 0);
+    assert_eq!(
+        verify_in(f.dir.path(), &[&args[..], &blake3].concat()).code,
+        0
+    );
 }
 
 #[test]

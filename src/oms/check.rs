@@ -16,7 +16,8 @@ use crate::ecdsa_keys::EcdsaPublicKey;
 use crate::finding::{Check, Finding, Outcome, Severity, all_good};
 use crate::relpath::RelPath;
 use crate::weights::{
-    GitId, Kind, Pace, PieceFile, PieceHash, Place, Progress, Unreachable, Wanted, Wide, scan_pieces,
+    GitId, Kind, Pace, PieceFile, PieceHash, Place, Progress, Unreachable, Wanted, Wide,
+    scan_pieces,
 };
 
 /// What a check of a folder against a bundle found.
@@ -105,7 +106,13 @@ pub fn check_folder(
 ) -> OmsReport {
     let mut run = Run::default();
     run.go(at, bundle, key, progress);
-    let names = ["oms-bundle", "oms-signature", "oms-statement", "oms-files", "structure"];
+    let names = [
+        "oms-bundle",
+        "oms-signature",
+        "oms-statement",
+        "oms-files",
+        "structure",
+    ];
     let checks = names
         .map(|name| Check {
             name: name.to_owned(),

@@ -12,8 +12,8 @@ use crate::ecdsa_keys::EcdsaSigningKey;
 use crate::finding::Severity;
 use crate::relpath::{BadPath, RelPath};
 use crate::weights::{
-    FileReport, GitId, Kind, LayoutKind, Pace, PieceFile, PieceHash, Place, Progress, Unreachable, Wanted,
-    scan_pieces,
+    FileReport, GitId, Kind, LayoutKind, Pace, PieceFile, PieceHash, Place, Progress, Unreachable,
+    Wanted, scan_pieces,
 };
 
 /// Why a folder was not signed.
@@ -137,7 +137,11 @@ pub fn sign_folder(
     let least = Cell::new(0);
     let choose = |all: &[PieceFile]| {
         let all: Vec<_> = all.iter().map(|f| &f.entry).filter(|e| wanted(e)).collect();
-        least.set(all.iter().map(|e| least_bytes(e, length)).fold(0, u64::saturating_add));
+        least.set(
+            all.iter()
+                .map(|e| least_bytes(e, length))
+                .fold(0, u64::saturating_add),
+        );
         // Nothing is read for a bundle that nobody could read.
         if least.get() > MAX_BUNDLE {
             return BTreeSet::new();
@@ -194,11 +198,18 @@ pub fn sign_folder(
         return Err(SignError::Empty);
     }
     // Signed is only what our own reader would call sound.
-    let part: Vec<_> = found.iter().map(|f| &f.entry).filter(|e| wanted(e)).cloned().collect();
+    let part: Vec<_> = found
+        .iter()
+        .map(|f| &f.entry)
+        .filter(|e| wanted(e))
+        .cloned()
+        .collect();
     let commit = options.revision.as_deref();
     let commit = commit.filter(|r| r.parse::<GitId>().is_ok());
     let (_, beside) = scan.beside(&part, &BTreeMap::new(), commit);
-    let error = beside.into_iter().find(|(_, f)| f.severity == Severity::Error);
+    let error = beside
+        .into_iter()
+        .find(|(_, f)| f.severity == Severity::Error);
     if let Some((_, finding)) = error {
         return Err(SignError::Entry {
             path: finding.subject,
@@ -227,9 +238,9 @@ pub fn sign_folder(
         return Err(SignError::Entry { path, why, hint });
     }
     let bundle = Bundle::sign(statement.to_payload(), key);
-    let bytes = bundle.to_bytes().len() as u64;
-    if bytes > MAX_BUNDLE {
-        return Err(SignError::TooLarge { bytes });
+    let long = bundle.to_bytes().len() as u64;
+    if long > MAX_BUNDLE {
+        return Err(SignError::TooLarge { bytes: long });
     }
     Ok(Signed {
         bundle,

@@ -53,8 +53,8 @@ pub use layout::{Chosen, Claim, Layout, LayoutKind, LocateError, Place, Wanted};
 pub(crate) use links::{Followed, follow};
 pub use look::{Expected, Looked, Target, looked, second_look};
 pub use manifest::{
-    Binding, Entry, ListFormat, Listing, MANIFEST_FORMAT, MAX_MANIFEST, Manifest, ManifestError, ManifestFile,
-    PinError, Source,
+    Binding, Entry, ListFormat, Listing, MANIFEST_FORMAT, MAX_MANIFEST, Manifest, ManifestError,
+    ManifestFile, PinError, Source,
 };
 pub use pieces::{PieceDigests, PieceFile, PieceHash, PieceScan, scan_pieces};
 pub use pointer_tree::pointer_tree;

@@ -87,7 +87,9 @@ pub fn main() -> ExitCode {
     }
     // A file that meets the limit on file sizes is an error and not the end.
     if let Err(e) = runseal::leftovers::survive_file_limit() {
-        complain(&format!("note: the limit on file sizes may end this program: {e}"));
+        complain(&format!(
+            "note: the limit on file sizes may end this program: {e}"
+        ));
     }
     match dispatch(Args::parse().command) {
         Ok(code) => code,

@@ -12,8 +12,8 @@ use runseal::finding::{Finding, Severity};
 use runseal::relpath::RelPath;
 use runseal::weights::git::{ObjectDir, Revision};
 use runseal::weights::{
-    Algorithm, Binding, GitId, Layout, LayoutKind, Listing, MAX_MANIFEST, Manifest, NoProgress, Place,
-    ReportContext, Source, Wanted, What, scan_place,
+    Algorithm, Binding, GitId, Layout, LayoutKind, Listing, MAX_MANIFEST, Manifest, NoProgress,
+    Place, ReportContext, Source, Wanted, What, scan_place,
 };
 
 use super::{complain, print};

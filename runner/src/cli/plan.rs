@@ -79,7 +79,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             "    {}\n",
             plan.argv(r, &exe.display().to_string(), "0").join(" ")
         ));
-        out.push_str(&format!("    env {}\n", each(&plan.engine.env, "=").join(" ")));
+        out.push_str(&format!(
+            "    env {}\n",
+            each(&plan.engine.env, "=").join(" ")
+        ));
     }
     print(&out)?;
     Ok(ExitCode::SUCCESS)

@@ -9,14 +9,15 @@ use anyhow::{Context, bail};
 /// whatever name: folders are compared by device and inode, not by their text.
 pub fn refuse_inside(dir: &Path, roots: &[PathBuf]) -> anyhow::Result<()> {
     let shown = dir.display();
-    let absolute =
-        std::path::absolute(dir).with_context(|| format!("{shown} is not a path"))?;
+    let absolute = std::path::absolute(dir).with_context(|| format!("{shown} is not a path"))?;
     // The part of the path that is there already: where the rest will lie.
     let there = absolute.ancestors().find(|p| p.symlink_metadata().is_ok());
     let Some(there) = there else { return Ok(()) };
     let missing = absolute.strip_prefix(there).unwrap_or(&absolute);
     if missing.components().any(|c| c == Component::ParentDir) {
-        bail!("{shown} goes back (`..`) from a folder that is not there (hint: leave the detour out)");
+        bail!(
+            "{shown} goes back (`..`) from a folder that is not there (hint: leave the detour out)"
+        );
     }
     let there = there
         .canonicalize()
@@ -27,7 +28,9 @@ pub fn refuse_inside(dir: &Path, roots: &[PathBuf]) -> anyhow::Result<()> {
         _ => a == b,
     };
     for root in roots {
-        let Some(folder) = folder_of(root) else { continue };
+        let Some(folder) = folder_of(root) else {
+            continue;
+        };
         if there.ancestors().any(|above| same(above, &folder)) {
             bail!(
                 "--save-reports {shown} lies inside the checkpoint {} and would be an extra file there (hint: choose a folder elsewhere)",

@@ -488,7 +488,8 @@ fn private_folder() -> anyhow::Result<(tempfile::TempDir, leftovers::Entry)> {
                 .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700)),
         )
     };
-    leftovers::made(folder, |f| f.path()).context("could not make a private folder for ssh's sockets")
+    leftovers::made(folder, |f| f.path())
+        .context("could not make a private folder for ssh's sockets")
 }
 
 /// Where a report is saved.
@@ -500,7 +501,11 @@ fn saved_path(dir: &Path, replica: &str, role: &str) -> PathBuf {
 
 /// The folder is made, and nothing in it is in the way: said before hours of
 /// hashing and not after.
-fn prepare(dir: &Path, given: &Replicas, look: &dyn Fn(&Replica, Role) -> PathBuf) -> anyhow::Result<()> {
+fn prepare(
+    dir: &Path,
+    given: &Replicas,
+    look: &dyn Fn(&Replica, Role) -> PathBuf,
+) -> anyhow::Result<()> {
     let here = given.replicas.iter();
     let here = here.filter(|r| given.only.is_some() || r.transport == Transport::Local);
     let roots: Vec<PathBuf> = here

@@ -9,7 +9,8 @@ use anyhow::{Context, bail};
 use runseal::relpath::escape;
 use runseal::weights::git::{Bound, ObjectDir, Revision};
 use runseal::weights::{
-    Binding, GitId, Inventory, ListFormat, Listing, MAX_MANIFEST, Replica, Role, Source, Survey, pointer_tree,
+    Binding, GitId, Inventory, ListFormat, Listing, MAX_MANIFEST, Replica, Role, Source, Survey,
+    pointer_tree,
 };
 
 use super::remote::Replicas;

@@ -171,7 +171,11 @@ fn joined(one: Given, other: Given) -> Given {
             plain.path.display(),
             signed.path.display()
         );
-        Finding::new(Code::ReportNotAsSigned, &signed.saved.report.replica, detail)
+        Finding::new(
+            Code::ReportNotAsSigned,
+            &signed.saved.report.replica,
+            detail,
+        )
     });
     Given {
         doubt: signed.doubt.or(doubt),

@@ -111,7 +111,8 @@ fn remote_code(end: &End) -> Code {
         Code::SudoRefused
     } else if has(&["exec format error", "cannot execute"]) || end.how == How::Code(126) {
         Code::AgentExecFormat
-    } else if end.how == How::Code(127) || has(&["command not found", "executable file not found"]) {
+    } else if end.how == How::Code(127) || has(&["command not found", "executable file not found"])
+    {
         Code::AgentMissing
     } else {
         Code::AgentFailed
@@ -319,7 +320,11 @@ mod tests {
         words.logged = true;
         let words = Failure::classify(&words);
         assert_eq!(words.code, Code::AgentFailed);
-        assert!(words.detail.starts_with("Killed (ssh ended"), "{}", words.detail);
+        assert!(
+            words.detail.starts_with("Killed (ssh ended"),
+            "{}",
+            words.detail
+        );
         let by_shell = Failure::classify(&ended(137, "", ""));
         assert_eq!(by_shell.code, Code::AgentFailed);
         assert!(by_shell.detail.contains("signal 9 (SIGKILL)"));

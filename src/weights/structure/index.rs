@@ -65,9 +65,8 @@ impl Beside<'_> {
         let Some(place) = place else {
             return Some("which is not there");
         };
-        let closed = |f: &&&FileReport| {
-            f.kind == Kind::Folder && f.problem.is_some() && f.path.holds(place)
-        };
+        let closed =
+            |f: &&&FileReport| f.kind == Kind::Folder && f.problem.is_some() && f.path.holds(place);
         if self.files.iter().any(|f| f.path == *place) {
             Some("which is no safetensors file")
         } else if self.files.iter().find(closed).is_some() {

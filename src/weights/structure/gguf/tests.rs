@@ -107,7 +107,11 @@ fn a_name_that_stands_twice_is_malformed() {
     let whole = file(&[("split.no", 0), ("split.mo", 0)], TWO);
     assert_eq!(look(&whole).unwrap().1, []);
     for (from, to, says) in [
-        (&b"split.mo"[..], &b"split.no"[..], "key \"split.no\" stands twice"),
+        (
+            &b"split.mo"[..],
+            &b"split.no"[..],
+            "key \"split.no\" stands twice",
+        ),
         (&b"\0t1"[..], &b"\0t0"[..], "tensor \"t0\" stands twice"),
     ] {
         let mut twice = whole.clone();
@@ -120,7 +124,11 @@ fn a_name_that_stands_twice_is_malformed() {
     // Across the parts of a split as well.
     let (one, two) = ("m-00001-of-00002.gguf", "m-00002-of-00002.gguf");
     let part = |no, of| {
-        let pairs = [("split.no", no), ("split.count", 2), ("split.tensors.count", 4)];
+        let pairs = [
+            ("split.no", no),
+            ("split.count", 2),
+            ("split.tensors.count", 4),
+        ];
         let mut bytes = file(&pairs, TWO);
         let at = bytes.windows(9).position(|w| w == b"split.no\x04").unwrap();
         bytes[at + 12..at + 16].copy_from_slice(&u32::to_le_bytes(of));
