@@ -91,6 +91,9 @@ fn left(c: &Cluster) -> Vec<String> {
         .collect()
 }
 
+/// Whoever runs the tests in the background may have had signals ignored.
+const DEFAULT: [&str; 2] = ["env", "--default-signal=INT,TERM,HUP"];
+
 const SIGNALS: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
 
 #[test]
@@ -101,7 +104,7 @@ fn nothing_of_an_ssh_replica_outlives_a_signal() {
         c.inventory(&["node"]);
         let ssh = c.at("ssh");
         let args = ["weights", "--inventory", "nodes.toml", "--ssh"];
-        let mut s = start(&c, &[], &[&args[..], &[ssh.to_str().unwrap()]].concat());
+        let mut s = start(&c, &DEFAULT, &[&args[..], &[ssh.to_str().unwrap()]].concat());
         soon("the folder is made", || !left(&c).is_empty());
         kill_process(Pid::from_child(&s.0), signal).unwrap();
         let status = s.0.wait().unwrap();
@@ -136,7 +139,7 @@ fn nor_does_a_command_with_its_children() {
                  transport = \"command\"\ncommand = [\"./reach\", \"{{agent}}\"]\npath = {path:?}\n"
             ),
         );
-        let mut s = start(&c, &[], &["weights", "--inventory", "nodes.toml"]);
+        let mut s = start(&c, &DEFAULT, &["weights", "--inventory", "nodes.toml"]);
         let child = pid(&c.at("child")).unwrap();
         kill_process(Pid::from_child(&s.0), signal).unwrap();
         let status = s.0.wait().unwrap();
