@@ -60,7 +60,9 @@ impl Fixture {
         let mut found = answer.findings();
         found.retain(|(code, _)| code != "oms-root-without-names");
         let notes = ["oms-path-ignored", "structure-not-checked", "ref-elsewhere"];
-        let bad = found.iter().any(|(code, _)| !notes.contains(&code.as_str()));
+        let bad = found
+            .iter()
+            .any(|(code, _)| !notes.contains(&code.as_str()));
         assert_eq!(answer.code, i32::from(bad), "{answer:?}");
         found
     }

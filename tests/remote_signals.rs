@@ -104,7 +104,11 @@ fn nothing_of_an_ssh_replica_outlives_a_signal() {
         c.inventory(&["node"]);
         let ssh = c.at("ssh");
         let args = ["weights", "--inventory", "nodes.toml", "--ssh"];
-        let mut s = start(&c, &DEFAULT, &[&args[..], &[ssh.to_str().unwrap()]].concat());
+        let mut s = start(
+            &c,
+            &DEFAULT,
+            &[&args[..], &[ssh.to_str().unwrap()]].concat(),
+        );
         soon("the folder is made", || !left(&c).is_empty());
         kill_process(Pid::from_child(&s.0), signal).unwrap();
         let status = s.0.wait().unwrap();
