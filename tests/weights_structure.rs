@@ -316,7 +316,7 @@ fn a_pointer_is_no_weights() {
 fn what_could_not_be_read_is_not_called_missing() {
     use std::os::unix::fs::PermissionsExt;
     let closed = |m: &Model, name: &str| {
-        fs::set_permissions(m.at(name), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(m.at(name), fs::Permissions::from_mode(0o000)).unwrap();
         let args = [
             "weights",
             "model",
