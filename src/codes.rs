@@ -299,6 +299,14 @@ codes! {
         "A node key was named for this replica, but its report carries no signature.",
         "Without the signature it is the caller's word and not the node's.",
         "Set node_key in the inventory, so that the node signs.";
+    NoEarlierReport = "no-earlier-report", Note,
+        "--changed-since was given, and holds no report on this replica.",
+        "Every file was read, as without it. Often the replica only has another name there.",
+        "Give the report of this replica, or give the replica the name that it had then.";
+    ReportNotAsSigned = "report-not-as-signed", Error,
+        "The plain file of a replica report is not the report in the signed file beside it.",
+        "One of the two was edited or exchanged; whoever reads the plain one reads what nobody signed.",
+        "Rely on the signed one only, and find out who changed the other.";
     ReportSignature = "report-signature", Error,
         "A replica report's signature does not verify with the keys given for its node.",
         "It was changed after signing, or signed with another key.",

@@ -4,6 +4,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use crate::leftovers;
+
 /// A write that did not happen. The destination is as it was before.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
@@ -50,11 +52,13 @@ pub fn write(path: &Path, bytes: &[u8], options: WriteOptions) -> Result<(), Wri
         _ => {}
     }
     let mode = if options.private { 0o600 } else { 0o644 };
-    let mut temp = tempfile::Builder::new()
-        .prefix(".tmp-")
-        .permissions(std::os::unix::fs::PermissionsExt::from_mode(mode))
-        .tempfile_in(dir)
-        .map_err(io)?;
+    let make = || {
+        tempfile::Builder::new()
+            .prefix(".tmp-")
+            .permissions(std::os::unix::fs::PermissionsExt::from_mode(mode))
+            .tempfile_in(dir)
+    };
+    let (mut temp, _entry) = leftovers::made(make, |t| t.path()).map_err(io)?;
     temp.write_all(bytes).map_err(io)?;
     temp.as_file().sync_all().map_err(io)?;
     if options.replace {

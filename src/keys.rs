@@ -66,6 +66,18 @@ pub enum KeyError {
         /// Its permission bits.
         mode: u32,
     },
+    /// A public key where the secret one is needed.
+    #[error(
+        "{0} is a public key, and the secret one is needed here (hint: the file that starts with \
+         '-----BEGIN PRIVATE KEY-----')"
+    )]
+    IsPublic(PathBuf),
+    /// A secret key where the public one is needed.
+    #[error(
+        "{0} is a secret key, and the public one is needed here (hint: the file that starts with \
+         '-----BEGIN PUBLIC KEY-----'; a secret key never leaves the machine of its owner)"
+    )]
+    IsSecret(PathBuf),
     /// The text is not a secret key.
     #[error(
         "not an Ed25519 secret key in PKCS#8 PEM (hint: the file starts with \
@@ -258,17 +270,26 @@ pub(crate) fn read_key_file(path: &Path, secret: bool) -> Result<Zeroizing<Strin
         return Err(KeyError::NotAKeyFile(path.to_owned()));
     }
     let mode = meta.mode() & 0o7777;
+    // Room for all of it at once: a growing buffer would leave copies behind.
+    let mut text = Zeroizing::new(String::with_capacity(MAX_KEY_FILE as usize));
+    file.take(MAX_KEY_FILE)
+        .read_to_string(&mut text)
+        .map_err(read)?;
+    let is_public = text.contains("-----BEGIN PUBLIC KEY-----");
+    let is_secret = text.contains("PRIVATE KEY-----");
+    // Before the mode: that of a public key says nothing.
+    if secret && is_public && !is_secret {
+        return Err(KeyError::IsPublic(path.to_owned()));
+    }
+    if !secret && is_secret && !is_public {
+        return Err(KeyError::IsSecret(path.to_owned()));
+    }
     if secret && mode & 0o077 != 0 {
         return Err(KeyError::Exposed {
             path: path.to_owned(),
             mode,
         });
     }
-    // Room for all of it at once: a growing buffer would leave copies behind.
-    let mut text = Zeroizing::new(String::with_capacity(MAX_KEY_FILE as usize));
-    file.take(MAX_KEY_FILE)
-        .read_to_string(&mut text)
-        .map_err(read)?;
     Ok(text)
 }
 

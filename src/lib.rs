@@ -4,6 +4,7 @@
 pub mod answers;
 pub mod audit;
 pub mod bundle;
+pub mod chain;
 pub mod codes;
 pub mod digest;
 pub mod durable;
@@ -15,6 +16,7 @@ pub mod finding;
 pub mod grading;
 pub mod json;
 pub mod keys;
+pub mod leftovers;
 pub mod metrics;
 pub mod oms;
 pub mod plan;

@@ -54,6 +54,23 @@ impl RelPath {
         Ok(Self(bytes.to_vec()))
     }
 
+    /// Takes what somebody typed: `./a//b/` is `a/b`.
+    pub fn typed(text: &str) -> Result<Self, BadPath> {
+        let bad = |why| BadPath {
+            path: escape(text.as_bytes()),
+            why,
+        };
+        if text.starts_with('/') {
+            return Err(bad("it is absolute"));
+        }
+        let parts = text.split('/').filter(|part| !matches!(*part, "" | "."));
+        let plain = parts.collect::<Vec<_>>().join("/");
+        if plain.is_empty() && !text.is_empty() {
+            return Err(bad("it is the folder itself"));
+        }
+        Self::from_bytes(plain.as_bytes())
+    }
+
     /// Parses the canonical escaped form; a non-canonical spelling is refused,
     /// so that one file has one name.
     pub fn parse(text: &str) -> Result<Self, BadPath> {
@@ -172,6 +189,30 @@ impl JsonSchema for RelPath {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn what_people_type_is_put_in_order() {
+        for (typed, path) in [
+            ("./sub", "sub"),
+            ("sub/", "sub"),
+            (".//sub/./x//", "sub/x"),
+            ("a\\b", "a\\\\b"),
+            (".hidden", ".hidden"),
+        ] {
+            assert_eq!(RelPath::typed(typed).unwrap().to_string(), path, "{typed}");
+        }
+        for (bad, why) in [
+            ("", "empty"),
+            (".", "the folder itself"),
+            ("./", "the folder itself"),
+            ("/sub", "absolute"),
+            ("a/../b", "'..'"),
+            ("./..", "'..'"),
+        ] {
+            let e = RelPath::typed(bad).unwrap_err().to_string();
+            assert!(e.contains(why), "{bad}: {e}");
+        }
+    }
 
     #[test]
     fn paths_that_leave_the_folder_are_refused() {

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use runseal::codes::Code;
 use runseal::digest::Sha256Digest;
 use runseal::ecdsa_keys::{Curve, EcdsaPublicKey, EcdsaSigningKey};
-use runseal::finding::Severity;
+use runseal::finding::{Outcome, Severity};
 use runseal::oms::{
     Bundle, Listing, Method, OmsReport, Resource, Serialization, SignOptions, SignatureState,
     Statement, Where, check_folder, sign_folder,
@@ -46,6 +46,14 @@ fn errors(report: &OmsReport) -> Vec<Code> {
         .collect()
 }
 
+/// Signature and files are as they should be. What the reference implementation
+/// signed here is no model: a signature alone does not make it one.
+fn signed_as_it_lies(report: &OmsReport) -> bool {
+    let required = report.checks.iter().filter(|c| c.required);
+    let passed = required.filter(|c| c.outcome == Outcome::Passed).count() == 4;
+    passed && errors(report) == [Code::SafetensorsMalformed] && !report.verified
+}
+
 const VECTORS: [&str; 5] = [
     "files-sha256-p256",
     "files-blake3-p384",
@@ -59,7 +67,7 @@ fn bundles_of_the_reference_implementation_verify() {
     for name in VECTORS {
         let (bundle, key) = vector(name);
         let report = check(&vectors().join("model"), &bundle, &key);
-        assert!(report.verified, "{name}: {report:?}");
+        assert!(signed_as_it_lies(&report), "{name}: {report:?}");
         assert_eq!(report.files_verified, 4, "{name}");
         assert_eq!(report.bytes_verified, 2532, "{name}");
         assert_eq!(report.signer, Some(key.fingerprint()), "{name}");
@@ -101,7 +109,10 @@ fn unsupported_digests_are_called_that() {
 /// elsewhere all eight.
 #[test]
 fn a_flip_in_any_byte_of_a_bundle_is_found() {
-    let folder = vectors().join("model");
+    let folder = tempfile::tempdir().unwrap();
+    for i in 0..8 {
+        std::fs::write(folder.path().join(format!("{i}.bin")), [i]).unwrap();
+    }
     let options = SignOptions {
         method: Method::Files,
         hash: PieceHash::Sha256,
@@ -110,11 +121,17 @@ fn a_flip_in_any_byte_of_a_bundle_is_found() {
         revision: None,
     };
     let own = key();
-    let signed = sign_folder(&folder, &own, options, &NoProgress).unwrap();
-    let mut all = vec![(signed.bundle.to_bytes(), own.public())];
-    all.extend(["files-sha256-p256", "rawbytes"].map(vector));
+    let signed = sign_folder(folder.path(), &own, options, &NoProgress).unwrap();
+    let own = (signed.bundle.to_bytes(), own.public());
+    assert!(check(folder.path(), &own.0, &own.1).verified);
+    let mut all = vec![own];
+    for name in ["files-sha256-p256", "rawbytes"] {
+        let (bundle, key) = vector(name);
+        let report = check(&vectors().join("model"), &bundle, &key);
+        assert!(signed_as_it_lies(&report), "{report:?}");
+        all.push((bundle, key));
+    }
     for (bundle, key) in all {
-        assert!(check(&folder, &bundle, &key).verified);
         let json: Value = serde_json::from_slice(&bundle).unwrap();
         let payload = json["dsseEnvelope"]["payload"].as_str().unwrap();
         let text = std::str::from_utf8(&bundle).unwrap();

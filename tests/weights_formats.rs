@@ -366,7 +366,7 @@ fn a_report_on_a_foreign_list_is_checked_again_like_any_other() {
     let scan = rehash(&f.root(), &absent, Algorithm::Sha256, &NoProgress).unwrap();
     let report = scan.into_report(&absent, context("r0"));
     assert!(matches!(
-        integrity_of_files(&absent, &report),
+        derive_integrity(&absent, &report),
         Integrity::NotChecked { .. }
     ));
     assert!(report.files.iter().all(|f| f.state == State::NotChecked));

@@ -298,9 +298,9 @@ fn a_pointer_is_no_weights() {
     let m = Model::sharded();
     let weights = fs::read(m.at(A)).unwrap();
     fs::write(m.at(A), hub::pointer(&weights)).unwrap();
-    let found = m.codes(&[("lfs-pointer", A), ("index-mismatch", INDEX)]);
+    let found = m.codes(&[("lfs-pointer", A)]);
     assert_eq!(
-        found[..2],
+        found,
         [finding("size-mismatch", A), finding("lfs-pointer", A)]
     );
     // In any file: tokenizers and pickles are kept in LFS too.
@@ -309,6 +309,125 @@ fn a_pointer_is_no_weights() {
         m.codes(&[("lfs-pointer", "model.bin")]),
         [finding("lfs-pointer", "model.bin")]
     );
+}
+
+/// A file that could not be read is there: nothing that names it says otherwise.
+#[test]
+fn what_could_not_be_read_is_not_called_missing() {
+    use std::os::unix::fs::PermissionsExt;
+    let closed = |m: &Model, name: &str| {
+        fs::set_permissions(m.at(name), fs::Permissions::from_mode(0o000)).unwrap();
+        let args = [
+            "weights",
+            "model",
+            "--manifest",
+            "m.json",
+            "--format",
+            "json",
+        ];
+        verify_unprivileged(m.0.path(), &args)
+    };
+    for (m, name) in [(Model::sharded(), A), (Model::gguf(), PARTS[1])] {
+        let answer = closed(&m, name);
+        assert_eq!(answer.findings(), [finding("could-not-read", name)]);
+        assert_eq!(answer.code, 1);
+    }
+    let pipe = |m: &Model, name: &str| {
+        fs::remove_file(m.at(name)).unwrap();
+        let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+        rustix::fs::mknodat(rustix::fs::CWD, m.at(name), kind, mode, 0).unwrap();
+        m.run(&["--manifest", "m.json"]).1
+    };
+    assert_eq!(pipe(&Model::sharded(), A), [finding("file-type", A)]);
+    let part = pipe(&Model::gguf(), PARTS[0]);
+    assert_eq!(part, [finding("file-type", PARTS[0])]);
+    // Nor is one that was left out because it has not moved.
+    let m = Model::sharded();
+    std::thread::sleep(std::time::Duration::from_millis(2100));
+    let manifest = ["--manifest", "m.json"];
+    let (code, _) = m.run(&[&manifest[..], &["--save-reports", "saved"]].concat());
+    assert_eq!(code, 0);
+    let since = [&manifest[..], &["--changed-since", "saved"]].concat();
+    let found = m.run(&since).1;
+    assert!(
+        found.iter().all(|(code, _)| code == "not-re-read"),
+        "{found:?}"
+    );
+    assert_eq!(found.len(), 4);
+}
+
+#[test]
+fn an_index_that_names_nothing_or_no_weights() {
+    let m = Model::sharded();
+    m.edit(INDEX, |b| *b = br#"{"weight_map": {}}"#.to_vec());
+    m.pin();
+    let (code, found) = m.run(&["--manifest", "m.json"]);
+    assert_eq!((code, found), (1, vec![finding("index-mismatch", INDEX)]));
+    // A set of three of which it names two.
+    let m = Model::sharded();
+    let three = "model-00003-of-00002.safetensors";
+    fs::write(m.at(three), safetensors(&[("layer.2", &[4; 8])], 0)).unwrap();
+    m.pin();
+    let (code, found) = m.run(&["--manifest", "m.json"]);
+    assert_eq!((code, found), (1, vec![finding("index-mismatch", three)]));
+    // A file that is there, and holds no tensors that could be compared.
+    let m = Model::sharded();
+    m.edit(INDEX, |b| {
+        *b = br#"{"weight_map": {"a": "m.bin"}}"#.to_vec()
+    });
+    fs::write(m.at("m.bin"), b"pickle").unwrap();
+    m.pin();
+    let args = ["weights", "model", "--manifest", "m.json"];
+    let said = verify_in(m.0.path(), &args).stdout;
+    assert!(
+        said.contains("\"m.bin\", which is no safetensors file"),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_case_of_an_ending_does_not_matter() {
+    let upper = |name: &str| {
+        let (stem, ending) = name.split_once('.').unwrap();
+        format!("{stem}.{}", ending.to_uppercase())
+    };
+    // In a folder: structure is looked at, and the parts of a split belong together.
+    let m = Model::sharded();
+    fs::rename(m.at("other.safetensors"), m.at(&upper("other.safetensors"))).unwrap();
+    m.pin();
+    assert_eq!(m.run(&["--manifest", "m.json"]), (0, vec![]));
+    m.edit("other.SAFETENSORS", |b| b.truncate(b.len() - 1));
+    m.pin();
+    let (_, found) = m.run(&["--manifest", "m.json"]);
+    assert_eq!(found, [finding("shard-truncated", "other.SAFETENSORS")]);
+
+    let m = Model::gguf();
+    let names = [PARTS[0], PARTS[1], "single.gguf"].map(|n| (n, upper(n)));
+    for (lower, upper) in &names {
+        fs::rename(m.at(lower), m.at(upper)).unwrap();
+    }
+    m.pin();
+    assert_eq!(m.run(&["--manifest", "m.json"]), (0, vec![]));
+    // As a path: a file by itself, and all parts of a split.
+    let path = |name: &str| {
+        let path = format!("model/{name}");
+        let answer = verify_in(m.0.path(), &["weights", &path, "--format", "json"]);
+        let report = answer.json()["replicas"][0]["report"].clone();
+        assert_eq!(report["layout"]["kind"], "gguf_file", "{answer:?}");
+        report["files"].as_array().unwrap().len()
+    };
+    assert_eq!(path(&names[2].1), 1);
+    assert_eq!(path(&names[1].1), 2);
+    fs::remove_file(m.at(&names[1].1)).unwrap();
+    let (_, found) = m.run(&["--manifest", "m.json"]);
+    assert!(
+        found.contains(&finding("gguf-split", &names[0].1)),
+        "{found:?}"
+    );
+    m.edit(&names[2].1, |b| b.truncate(b.len() - 100));
+    let (_, found) = m.run(&[]);
+    let cut = finding("gguf-truncated", &names[2].1);
+    assert!(found.contains(&cut), "{found:?}");
 }
 
 #[test]

@@ -27,18 +27,66 @@ fn pipe(path: &std::path::Path) {
 #[test]
 fn an_untouched_checkpoint_verifies() {
     let f = Fixture::new();
-    for algorithm in ["sha256", "blake3", "both"] {
+    for algorithm in ["sha256", "both"] {
         let answer = f.verify(&["--algorithm", algorithm]);
         assert_eq!(answer.code, 0, "{answer:?}");
         let json = answer.json();
         assert_eq!(json["verdict"], "verified");
         let report = &json["replicas"][0]["report"];
         assert_eq!(report["files"].as_array().unwrap().len(), 5);
-        // What the root commits to is only known from SHA-256.
         let observed = report["observed_root"].as_str();
-        let root = f.manifest.root().hex();
-        assert_eq!(observed, (algorithm != "blake3").then_some(root.as_str()));
+        assert_eq!(observed, Some(f.manifest.root().hex().as_str()));
     }
+}
+
+/// What the root commits to is only known from SHA-256.
+#[test]
+fn blake3_alone_never_verifies_a_pinned_root() {
+    let f = Fixture::new();
+    let blake3 = ["--algorithm", "blake3"];
+    let answer = f.verify(&blake3);
+    assert_eq!((answer.code, answer.findings()), (1, vec![]), "{answer:?}");
+    let json = answer.json();
+    assert_eq!(json["verdict"], "not_verified");
+    let replica = &json["replicas"][0];
+    assert_eq!(replica["integrity"]["state"], "not_checked");
+    assert_eq!(replica["report"]["observed_root"].as_str(), None);
+    let check = |name: &str| {
+        let checks = json["checks"].as_array().unwrap();
+        checks.iter().find(|c| c["name"] == name).unwrap()["outcome"].clone()
+    };
+    assert_eq!(check("replicas-verified"), "not_performed");
+    let args = ["weights", "model", "--manifest", "manifest.json"];
+    let human = verify_in(f.dir.path(), &[&args[..], &blake3].concat());
+    assert_eq!(human.code, 1);
+    let says = "not verified: replicas-verified was not performed: only BLAKE3 was compared";
+    assert!(human.stdout.contains(says), "{}", human.stdout);
+    assert!(human.stdout.contains("hint: leave --algorithm out"));
+    // It counts for no assertion, nor in a report that is judged later.
+    let codes: Vec<_> = f
+        .verify(&[&blake3[..], &["--replicas", "1"]].concat())
+        .findings();
+    assert_eq!(codes, [("replica-count".to_owned(), "replicas".to_owned())]);
+    f.verify(&[&blake3[..], &["--save-reports", "saved"]].concat());
+    let args = [
+        "weights",
+        "--manifest",
+        "manifest.json",
+        "--report",
+        "saved",
+    ];
+    assert_eq!(verify_in(f.dir.path(), &args).code, 1);
+    // A list that pins no root has nothing better.
+    let lines = f
+        .manifest
+        .files()
+        .map(|file| format!("{}  {}\n", file.blake3.unwrap(), file.path));
+    fs::write(f.dir.path().join("B3SUMS.b3"), lines.collect::<String>()).unwrap();
+    let args = ["weights", "model", "--manifest", "B3SUMS.b3"];
+    assert_eq!(
+        verify_in(f.dir.path(), &[&args[..], &blake3].concat()).code,
+        0
+    );
 }
 
 #[test]

@@ -117,6 +117,26 @@ fn what_a_reader_could_misunderstand_is_not_signed() {
 }
 
 #[test]
+fn paths_to_leave_out_may_be_typed_as_shells_complete_them() {
+    let dir = model();
+    attest(dir.path(), &["keygen", "k.key.pem", "--type", "p256"]);
+    let args = ["sign", "weights", "model", "--key", "k.key.pem"];
+    let signed = attest(dir.path(), &[&args[..], &["--ignore", "./sub/"]].concat());
+    assert!(signed.status.success(), "{signed:?}");
+    let bytes = std::fs::read(dir.path().join("model.sig")).unwrap();
+    let root = dir.path().join("model");
+    let report = check_folder(Where::at(&root), &bytes, None, &NoProgress);
+    let ignored = report.statement.unwrap().ignore_paths;
+    assert!(ignored.contains(&"sub".to_owned()), "{ignored:?}");
+    // The public half in place of the secret one is called that.
+    let args = ["sign", "weights", "model", "--key", "k.pub.pem", "--force"];
+    let public = attest(dir.path(), &args);
+    assert_eq!(public.status.code(), Some(2));
+    assert!(stderr(&public).contains("is a public key"), "{public:?}");
+    assert!(!stderr(&public).contains("mode"), "{public:?}");
+}
+
+#[test]
 fn keys_of_other_kinds_and_open_ones_are_refused() {
     let dir = model();
     attest(dir.path(), &["keygen", "ed.key.pem"]);

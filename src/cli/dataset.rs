@@ -8,7 +8,7 @@ use runseal::finding::{Finding, Severity};
 use runseal::relpath::RelPath;
 use runseal::weights::{
     Algorithm, Entry, Integrity, ListFormat, Listing, NoProgress, Place, ReplicaReport,
-    ReportContext, integrity_of_files, rehash_place,
+    ReportContext, derive_integrity, rehash_place,
 };
 use serde_json::json;
 
@@ -45,7 +45,7 @@ pub fn run(args: Args) -> anyhow::Result<Answer> {
     let scan = rehash_place(place, &listing, Algorithm::Sha256, &NoProgress)
         .with_context(|| shown.clone())?;
     let report = scan.into_report(&listing, context());
-    let integrity = integrity_of_files(&listing, &report);
+    let integrity = derive_integrity(&listing, &report);
     let bad = |f: &Finding| f.severity == Severity::Error;
     // Both are asked: neither a verdict without findings nor the reverse will do.
     let good = integrity == Integrity::Verified && !report.findings.iter().any(bad);

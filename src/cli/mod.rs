@@ -15,6 +15,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{Parser, Subcommand, ValueEnum};
+use runseal::chain::chain;
+use runseal::leftovers;
 
 /// Checks LLM benchmark claims offline: which weights lie on which replica, and
 /// whether a sealed run record follows from its evidence.
@@ -74,11 +76,16 @@ pub fn main() -> ExitCode {
     {
         return runseal::scorer::child::child_main();
     }
-    match dispatch(Args::parse().command) {
+    let command = Args::parse().command;
+    if let Err(e) = leftovers::watch() {
+        // Everything else works; only an interrupted run would leave something.
+        output::complain(&format!("note: signals cannot be waited for: {e}"));
+    }
+    match dispatch(command) {
         Ok(Answer::Passed) => ExitCode::SUCCESS,
         Ok(Answer::Findings) => ExitCode::from(1),
         Err(e) => {
-            output::complain(&format!("error: {e:#}"));
+            output::complain(&format!("error: {}", chain(e.as_ref())));
             ExitCode::from(2)
         }
     }

@@ -7,6 +7,7 @@
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 
+use anyhow::Context;
 use serde::Serialize;
 
 /// Writes text to stdout. A reader that went away (`| head`) is not an error: the
@@ -15,7 +16,7 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => Ok(other?),
+        other => other.context("could not write to stdout"),
     }
 }
 

@@ -78,7 +78,8 @@ pub fn run(args: Args) -> anyhow::Result<Answer> {
             Ok(report) => report,
             // The others are still worth looking at.
             Err(e) if args.paths.len() > 1 => {
-                output::complain(&format!("error: {e:#}"));
+                let why = runseal::chain::chain(e.as_ref());
+                output::complain(&format!("error: {why}"));
                 tally.unread += 1;
                 continue;
             }

@@ -18,6 +18,9 @@ use crate::json;
 
 /// The media type of the bundles read and written.
 pub const MEDIA_TYPE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
+/// Longest bundle read, in bytes; a longer one is not written either. A statement
+/// lists some 150 bytes per file or shard.
+pub const MAX_BUNDLE: u64 = 1 << 28;
 /// The payload type of an in-toto statement.
 pub const PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";
 

@@ -16,7 +16,8 @@ use crate::ecdsa_keys::EcdsaPublicKey;
 use crate::finding::{Check, Finding, Outcome, Severity, all_good};
 use crate::relpath::RelPath;
 use crate::weights::{
-    Kind, Pace, PieceFile, PieceHash, Place, Progress, Unreachable, Wanted, Wide, scan_pieces,
+    GitId, Kind, Pace, PieceFile, PieceHash, Place, Progress, Unreachable, Wanted, Wide,
+    scan_pieces,
 };
 
 /// What a check of a folder against a bundle found.
@@ -24,7 +25,8 @@ use crate::weights::{
 #[serde(deny_unknown_fields)]
 pub struct OmsReport {
     /// What was asked, and the outcome: `oms-bundle`, `oms-signature`,
-    /// `oms-statement`, `oms-files`.
+    /// `oms-statement`, `oms-files`, and `structure`, which is not required: a
+    /// problem in it is a finding of its own.
     pub checks: Vec<Check>,
     /// Everything that does not hold, and notes.
     pub findings: Vec<Finding>,
@@ -104,10 +106,17 @@ pub fn check_folder(
 ) -> OmsReport {
     let mut run = Run::default();
     run.go(at, bundle, key, progress);
-    let checks = ["oms-bundle", "oms-signature", "oms-statement", "oms-files"]
+    let names = [
+        "oms-bundle",
+        "oms-signature",
+        "oms-statement",
+        "oms-files",
+        "structure",
+    ];
+    let checks = names
         .map(|name| Check {
             name: name.to_owned(),
-            required: true,
+            required: name != "structure",
             outcome: run.outcomes.remove(name).unwrap_or(Outcome::NotPerformed {
                 reason: "an earlier check failed".to_owned(),
             }),
@@ -237,14 +246,29 @@ impl Run {
             .and_then(|place| {
                 scan_pieces(place, parameters.hash, length, &choose, at.pace, progress)
             });
-        let found = match found {
-            Ok(found) => found,
+        let scan = match found {
+            Ok(scan) => scan,
             Err(e) => {
                 let finding = Finding::new(e.0.code(), "folder", e.to_string());
                 return self.failed("oms-files", [finding]);
             }
         };
-        let folder = FolderView::new(&found, follow, length.is_some());
+        let found = &scan.files;
+        let folder = FolderView::new(found, follow, length.is_some());
+        let left_out = |file: &PieceFile| {
+            let path = &file.entry.path;
+            if listing.files.contains_key(path) {
+                None
+            } else if is_same_file(file, at.own) {
+                Some("the bundle itself")
+            } else if listing.ignores(path) {
+                Some("the signature does not cover it")
+            } else if at.ignore.iter().any(|top| top.holds(path)) {
+                Some("you left it out with --ignore")
+            } else {
+                None
+            }
+        };
         let mut findings = Vec::new();
         for (path, expected) in &listing.files {
             match folder.compare(path, expected) {
@@ -252,35 +276,37 @@ impl Run {
                     self.files_verified += 1;
                     self.bytes_verified += size;
                 }
-                Err(finding) => findings.push((path.clone(), finding)),
+                Err(finding) => findings.push((Some(path.clone()), finding)),
             }
         }
-        for file in &found {
+        for file in found {
             let path = &file.entry.path;
             let known = listing.files.contains_key(path);
             let empty_handed = file.entry.kind == Kind::Folder && file.entry.problem.is_none();
             if known || empty_handed {
                 continue;
             }
-            let finding = if is_same_file(file, at.own) {
-                note_ignored(path, "the bundle itself")
-            } else if listing.ignores(path) {
-                note_ignored(path, "the signature does not cover it")
-            } else if at.ignore.iter().any(|top| top.holds(path)) {
-                note_ignored(path, "you left it out with --ignore")
-            } else {
-                folder.unlisted(file)
+            let finding = match left_out(file) {
+                Some(why) => note_ignored(path, why),
+                None => folder.unlisted(file),
             };
-            findings.push((path.clone(), finding));
+            findings.push((Some(path.clone()), finding));
         }
+        let bad = findings.iter().any(|(_, f)| f.severity == Severity::Error);
+        let part = found.iter().filter(|file| left_out(file).is_none());
+        let (part, links) = folder.followed(part);
+        let pinned = at.revision.filter(|r| r.parse::<GitId>().is_ok());
+        let (structure, beside) = scan.beside(&part, &links, pinned);
+        self.outcomes.insert("structure", structure.outcome());
+        findings.extend(beside);
+        // Stable: findings of one file stay in the order of the checks, and what is
+        // about the whole folder comes first.
         findings.sort_by(|a, b| a.0.cmp(&b.0));
-        let findings: Vec<_> = findings.into_iter().map(|(_, f)| f).collect();
-        let bad = findings.iter().any(|f| f.severity == Severity::Error);
+        self.findings.extend(findings.into_iter().map(|(_, f)| f));
         // Counted and not inferred from the absence of complaints.
         if bad || self.files_verified != listing.files.len() {
-            return self.failed("oms-files", findings);
+            return self.failed("oms-files", []);
         }
-        self.findings.extend(findings);
         self.passed("oms-files");
         if length.is_none() && parameters.hash == PieceHash::Sha256 {
             self.tree_root = folder.tree_root(listing);

@@ -7,7 +7,7 @@ use crate::codes::Code;
 use crate::digest::{Sha256Digest, tree_root};
 use crate::finding::Finding;
 use crate::relpath::RelPath;
-use crate::weights::{Followed, Kind, PieceFile, ProblemKind, follow};
+use crate::weights::{FileReport, Followed, Kind, PieceFile, ProblemKind, follow};
 
 const OUTSIDE: &str = "a symbolic link out of the folder, or in a circle; it was not followed";
 
@@ -173,6 +173,32 @@ impl<'a> FolderView<'a> {
             // A circle leads nowhere inside.
             Some(Followed::Circle) | None => Link::Outside,
         }
+    }
+
+    /// The entries as a reader finds them who follows the links that may be followed,
+    /// and where such links lead.
+    pub(super) fn followed<'f>(
+        &self,
+        files: impl Iterator<Item = &'f PieceFile>,
+    ) -> (Vec<FileReport>, BTreeMap<RelPath, RelPath>) {
+        let mut out = Vec::new();
+        let mut links = BTreeMap::new();
+        for file in files {
+            let entry = &file.entry;
+            let link = self.follow && entry.kind == Kind::Symlink && entry.blob.is_none();
+            match link.then(|| self.destination(&entry.path.to_string())) {
+                Some(Link::To(target)) => {
+                    let (path, there) = (entry.path.clone(), target.entry.path.clone());
+                    links.insert(path.clone(), there);
+                    out.push(FileReport {
+                        path,
+                        ..target.entry.clone()
+                    });
+                }
+                _ => out.push(entry.clone()),
+            }
+        }
+        (out, links)
     }
 
     /// The identity of the listed files, all of which match.

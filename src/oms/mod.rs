@@ -30,7 +30,7 @@ mod manifest;
 mod sign;
 mod statement;
 
-pub use bundle::{Bundle, MEDIA_TYPE, PAYLOAD_TYPE, SignatureState};
+pub use bundle::{Bundle, MAX_BUNDLE, MEDIA_TYPE, PAYLOAD_TYPE, SignatureState};
 pub use check::{OmsReport, Where, check_folder};
 pub use listing::{Expected, Listing};
 pub use manifest::{BundleManifest, is_bundle, read_manifest};

@@ -1,17 +1,19 @@
 //! Signing a folder.
 
-use std::collections::BTreeSet;
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::bundle::Bundle;
+use super::bundle::{Bundle, MAX_BUNDLE};
 use super::listing::Listing;
 use super::statement::{Method, Resource, Serialization, Statement};
 use crate::digest::{Sha256Digest, tree_root};
 use crate::ecdsa_keys::EcdsaSigningKey;
+use crate::finding::Severity;
 use crate::relpath::{BadPath, RelPath};
 use crate::weights::{
-    FileReport, Kind, LayoutKind, Pace, PieceFile, PieceHash, Place, Progress, Unreachable, Wanted,
-    scan_pieces,
+    FileReport, GitId, Kind, LayoutKind, Pace, PieceFile, PieceHash, Place, Progress, Unreachable,
+    Wanted, scan_pieces,
 };
 
 /// Why a folder was not signed.
@@ -37,6 +39,14 @@ pub enum SignError {
          is it the right folder?)"
     )]
     Empty,
+    /// The bundle would be longer than any reader takes.
+    #[error(
+        "the bundle would have {bytes} bytes or more, and readers take no more than {MAX_BUNDLE} (hint: a larger --shard-size, or --method files)"
+    )]
+    TooLarge {
+        /// As far as is known.
+        bytes: u64,
+    },
     /// The reference implementation has no such combination.
     #[error(
         "BLAKE3 by shards is not part of the format (hint: --method files; BLAKE3 needs no shards)"
@@ -124,11 +134,21 @@ pub fn sign_folder(
         .map(|p| RelPath::from_bytes(p.as_bytes()));
     let ignored = ignored.collect::<Result<Vec<_>, BadPath>>()?;
     let wanted = |entry: &FileReport| !ignored.iter().any(|top| top.holds(&entry.path));
+    let least = Cell::new(0);
     let choose = |all: &[PieceFile]| {
-        let all = all.iter().map(|f| &f.entry).filter(|e| wanted(e));
-        all.map(|e| e.path.clone()).collect()
+        let all: Vec<_> = all.iter().map(|f| &f.entry).filter(|e| wanted(e)).collect();
+        least.set(
+            all.iter()
+                .map(|e| least_bytes(e, length))
+                .fold(0, u64::saturating_add),
+        );
+        // Nothing is read for a bundle that nobody could read.
+        if least.get() > MAX_BUNDLE {
+            return BTreeSet::new();
+        }
+        all.into_iter().map(|e| e.path.clone()).collect()
     };
-    let found = scan_pieces(
+    let scan = scan_pieces(
         place,
         options.hash,
         length,
@@ -137,12 +157,16 @@ pub fn sign_folder(
         progress,
     )?;
 
+    if least.get() > MAX_BUNDLE {
+        return Err(SignError::TooLarge { bytes: least.get() });
+    }
+    let found = &scan.files;
     let whole = length.is_none() && options.hash == PieceHash::Sha256;
     let mut resources = Vec::new();
     let mut left_out = Vec::new();
     let mut tree = Vec::new();
     // The list is in byte order of the paths, which is code-point order.
-    for file in &found {
+    for file in found {
         let entry = &file.entry;
         if entry.kind == Kind::Folder && entry.problem.is_none() {
             continue;
@@ -173,6 +197,26 @@ pub fn sign_folder(
     if resources.is_empty() {
         return Err(SignError::Empty);
     }
+    // Signed is only what our own reader would call sound.
+    let part: Vec<_> = found
+        .iter()
+        .map(|f| &f.entry)
+        .filter(|e| wanted(e))
+        .cloned()
+        .collect();
+    let commit = options.revision.as_deref();
+    let commit = commit.filter(|r| r.parse::<GitId>().is_ok());
+    let (_, beside) = scan.beside(&part, &BTreeMap::new(), commit);
+    let error = beside
+        .into_iter()
+        .find(|(_, f)| f.severity == Severity::Error);
+    if let Some((_, finding)) = error {
+        return Err(SignError::Entry {
+            path: finding.subject,
+            why: format!("{}: {}", finding.code, finding.detail),
+            hint: finding.code.explain().2,
+        });
+    }
     let (files, bytes) = (tree.len(), tree.iter().map(|(_, size, _)| size).sum());
     let entries: Option<Vec<_>> = tree
         .into_iter()
@@ -193,8 +237,13 @@ pub fn sign_folder(
         let hint = "rename the file";
         return Err(SignError::Entry { path, why, hint });
     }
+    let bundle = Bundle::sign(statement.to_payload(), key);
+    let long = bundle.to_bytes().len() as u64;
+    if long > MAX_BUNDLE {
+        return Err(SignError::TooLarge { bytes: long });
+    }
     Ok(Signed {
-        bundle: Bundle::sign(statement.to_payload(), key),
+        bundle,
         statement,
         tree_root: entries.filter(|_| whole).map(tree_root),
         files,
@@ -202,6 +251,19 @@ pub fn sign_folder(
         left_out,
         layout: layout.kind,
     })
+}
+
+/// What a file adds to a bundle, at least: the payload is base64, and of the numbers
+/// in its shards' names only one digit is counted.
+fn least_bytes(entry: &FileReport, length: Option<u64>) -> u64 {
+    const RESOURCE: usize = r#"{"algorithm":"sha256","digest":"","name":""},"#.len() + 64;
+    let size = entry.stat.map_or(0, |s| s.size);
+    let resources = match length {
+        Some(length) => size.div_ceil(length.max(1)),
+        None => 1,
+    };
+    let each = RESOURCE + entry.path.as_bytes().len();
+    resources.saturating_mul(each as u64) / 3 * 4
 }
 
 /// Name, size and digests of a file, or why it cannot be signed.

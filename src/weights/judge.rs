@@ -118,10 +118,7 @@ pub(super) fn judge(facts: Facts, manifest: &Listing, files: &mut [FileReport]) 
     }
     for problem in facts.structure.iter().flat_map(|s| &s.problems) {
         let subject = format!("{replica}/{}", problem.path);
-        let mut finding = Finding::new(problem.kind.code(), subject, &problem.detail);
-        finding.expected = problem.expected.clone();
-        finding.found = problem.found.clone();
-        findings.push((Some(problem.path.clone()), finding));
+        findings.push((Some(problem.path.clone()), problem.finding(subject)));
     }
     let revision = manifest.revision();
     for finding in facts

@@ -10,7 +10,7 @@ use super::layout::Wanted;
 use super::manifest::Listing;
 use super::rehash::{At, Progress, ReplicaScan, Request, Unreachable, rehash_each};
 use super::report::{
-    Integrity, ReplicaReport, ReportContext, integrity_of_files, integrity_of_judged, subject,
+    Integrity, ReplicaReport, ReportContext, derive_integrity, integrity_of_judged, subject,
 };
 use super::restat::restat;
 use super::since::Since;
@@ -107,7 +107,8 @@ pub struct Looked {
 impl Looked {
     /// Takes a report that was made here, against this manifest.
     pub fn at(manifest: &Listing, report: ReplicaReport) -> Self {
-        let integrity = integrity_of_judged(manifest, &report.files, &report.findings);
+        let integrity =
+            integrity_of_judged(manifest, report.algorithm, &report.files, &report.findings);
         Self::with(integrity, report)
     }
 
@@ -133,7 +134,7 @@ impl Looked {
     /// Judges a report that somebody else made: it must follow from its own facts.
     pub fn from_elsewhere(manifest: &Listing, report: ReplicaReport) -> Self {
         let mut doubts = check_report(manifest, &report);
-        let integrity = integrity_of_files(manifest, &report);
+        let integrity = derive_integrity(manifest, &report);
         let mut this = Self::with(integrity, report);
         if !doubts.is_empty() && this.integrity == Integrity::Verified {
             this.integrity = Integrity::NotChecked {

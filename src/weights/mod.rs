@@ -53,10 +53,10 @@ pub use layout::{Chosen, Claim, Layout, LayoutKind, LocateError, Place, Wanted};
 pub(crate) use links::{Followed, follow};
 pub use look::{Expected, Looked, Target, looked, second_look};
 pub use manifest::{
-    Binding, Entry, ListFormat, Listing, MANIFEST_FORMAT, Manifest, ManifestError, ManifestFile,
-    PinError, Source,
+    Binding, Entry, ListFormat, Listing, MANIFEST_FORMAT, MAX_MANIFEST, Manifest, ManifestError,
+    ManifestFile, PinError, Source,
 };
-pub use pieces::{PieceDigests, PieceFile, PieceHash, scan_pieces};
+pub use pieces::{PieceDigests, PieceFile, PieceHash, PieceScan, scan_pieces};
 pub use pointer_tree::pointer_tree;
 pub use rehash::{
     At, NoProgress, Progress, ReplicaScan, Request, Unreachable, What, rehash, rehash_each,
@@ -65,7 +65,7 @@ pub use rehash::{
 pub use report::{
     Compared, FileReport, FileStat, Integrity, Kind, Problem, ProblemKind, REPLICA_FORMAT,
     ReplicaReport, ReportContext, Restat, RootIdentity, StatChange, State, derive_integrity,
-    integrity_of_files, is_not_re_read,
+    is_not_re_read,
 };
 pub use restat::restat;
 pub use signed::{

@@ -6,7 +6,7 @@
 //! Same listing, same opening, same readers and same rule that a file must hold
 //! still, as in [`super::rehash`]: only the digests differ.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Mutex;
 
@@ -14,10 +14,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::claims;
 use super::hashing::{Batch, Cut, GitBlob, Job, Pace, hash_batches, lock};
-use super::layout::Place;
+use super::layout::{LayoutKind, Place};
 use super::rehash::{Progress, Unreachable};
 use super::report::{FileReport, Kind};
+use super::structure::{self, Structure};
+use super::values::Algorithm;
+use crate::digest::Sha256Digest;
+use crate::finding::Finding;
 use crate::relpath::RelPath;
 
 /// The digest of a piece: 32 bytes by either function.
@@ -91,10 +96,53 @@ impl fmt::Display for PieceDigests {
 /// One entry of the folder, with the digests of its pieces.
 #[derive(Debug, Clone)]
 pub struct PieceFile {
-    /// What it is; a problem when it could not be read. Its own digests are unset.
+    /// What it is; a problem when it could not be read. Its own digests are only set
+    /// where the layout claims something about them.
     pub entry: FileReport,
     /// In order from the first byte. None when it was not read.
     pub digests: Option<Vec<[u8; 32]>>,
+}
+
+/// A replica that was read in pieces.
+pub struct PieceScan {
+    /// Everything in it, in byte order of the paths.
+    pub files: Vec<PieceFile>,
+    place: Place,
+}
+
+impl PieceScan {
+    /// What the digests do not tell, as with a manifest: what the weight files say
+    /// about themselves, and whether the layout and its claims hold. `part` are the
+    /// files that belong to the checkpoint, and `links` where those lie that are
+    /// links which may be followed. `pinned` is the commit that they should be of.
+    pub(crate) fn beside(
+        &self,
+        part: &[FileReport],
+        links: &BTreeMap<RelPath, RelPath>,
+        pinned: Option<&str>,
+    ) -> (Structure, Vec<(Option<RelPath>, Finding)>) {
+        const HERE: &str = "folder";
+        let all: Vec<_> = part.iter().collect();
+        let open = |path: &RelPath| self.place.open_file(links.get(path).unwrap_or(path));
+        let structure = structure::inspect(&all, &open);
+        let layout = self.place.layout();
+        let whole = claims::of_replica(HERE, layout, pinned).into_iter();
+        let whole = whole.map(|mut finding| {
+            let below = finding.subject.strip_prefix("folder/").map(str::to_owned);
+            finding.subject = below.unwrap_or(finding.subject);
+            (None, finding)
+        });
+        let claimed = part.iter().flat_map(|file| {
+            let found = claims::of_file(&file.path.to_string(), file, layout).into_iter();
+            found.map(|finding| (Some(file.path.clone()), finding))
+        });
+        let problems = structure.problems.iter().map(|problem| {
+            let finding = problem.finding(problem.path.to_string());
+            (Some(problem.path.clone()), finding)
+        });
+        let findings = whole.chain(claimed).chain(problems).collect();
+        (structure, findings)
+    }
 }
 
 /// Lists a replica that was found and hashes those of its regular files that `choose`
@@ -108,7 +156,7 @@ pub fn scan_pieces(
     choose: &dyn Fn(&[PieceFile]) -> BTreeSet<RelPath>,
     pace: Pace,
     progress: &dyn Progress,
-) -> Result<Vec<PieceFile>, Unreachable> {
+) -> Result<PieceScan, Unreachable> {
     let mut files: Vec<PieceFile> = place
         .list(&BTreeSet::new())?
         .into_iter()
@@ -126,16 +174,24 @@ pub fn scan_pieces(
         Some(Job {
             path: f.entry.path.clone(),
             listed: f.entry.stat.filter(|_| is_chosen(f))?,
-            git_blob: GitBlob::NotNeeded,
+            git_blob: match claims::needs_git_blob(&f.entry, place.layout()) {
+                true => GitBlob::Needed,
+                false => GitBlob::NotNeeded,
+            },
             cut: Some(Cut { hash, length }),
         })
     };
     let at: Vec<usize> = (0..files.len())
         .filter(|i| job(&files[*i]).is_some())
         .collect();
+    // Names of blobs and etags are SHA-256 of the whole; one that is cut into itself
+    // is hashed once.
+    let layout = place.layout();
+    let claimed = layout.kind == LayoutKind::HfCache || !layout.claims.is_empty();
+    let whole = hash == PieceHash::Sha256 && length.is_none();
     let batch = Batch {
         open: &|path| place.open_file(path),
-        algorithm: None,
+        algorithm: (claimed && !whole).then_some(Algorithm::Sha256),
         progress,
         files: files.iter().filter_map(job).collect(),
     };
@@ -146,11 +202,18 @@ pub fn scan_pieces(
     let outcomes = std::mem::take(&mut *lock(&outcomes));
     for (i, outcome) in at.into_iter().zip(outcomes) {
         match outcome {
-            Ok(digests) => files[i].digests = digests.pieces,
+            Ok(digests) => {
+                let file = &mut files[i];
+                let first = digests.pieces.as_ref().and_then(|p| p.first());
+                let cut = first.filter(|_| claimed && whole).map(|d| Sha256Digest(*d));
+                file.entry.sha256 = digests.sha256.or(cut);
+                file.entry.git_blob = digests.git_blob;
+                file.digests = digests.pieces;
+            }
             Err(problem) => files[i].entry.problem = Some(problem),
         }
     }
-    Ok(files)
+    Ok(PieceScan { files, place })
 }
 
 enum Hasher {

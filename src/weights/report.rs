@@ -387,20 +387,9 @@ impl ReplicaScan {
 /// Whether the replica holds the pinned checkpoint, from the digests in the report
 /// and the manifest alone; states and findings in the report are not looked at.
 ///
-/// Only SHA-256 counts: the root that plans pin does not commit to BLAKE3.
+/// Where the manifest has a root only SHA-256 counts: the root does not commit to
+/// BLAKE3. Foreign lists without one are believed as a whole.
 pub fn derive_integrity(manifest: &impl AsRef<Listing>, report: &ReplicaReport) -> Integrity {
-    let integrity = integrity_of_files(manifest, report);
-    if integrity == Integrity::Verified && report.algorithm == Algorithm::Blake3 {
-        return Integrity::NotChecked {
-            reason: "only BLAKE3 was computed, and the manifest root commits to SHA-256".to_owned(),
-        };
-    }
-    integrity
-}
-
-/// As [`derive_integrity`], but satisfied with the manifest file's BLAKE3 digests
-/// when only those were computed: for readers who trust the file as a whole.
-pub fn integrity_of_files(manifest: &impl AsRef<Listing>, report: &ReplicaReport) -> Integrity {
     let manifest = manifest.as_ref();
     let not_checked = |reason: String| Integrity::NotChecked { reason };
     if manifest.is_absent() {
@@ -415,13 +404,19 @@ pub fn integrity_of_files(manifest: &impl AsRef<Listing>, report: &ReplicaReport
     let mut files = report.files.clone();
     let subject = subject(&report.replica, &report.role);
     let findings = judge::judge(Facts::of(report, &subject), manifest, &mut files);
-    integrity_of_judged(manifest, &files, &findings)
+    integrity_of_judged(manifest, report.algorithm, &files, &findings)
 }
 
-/// As [`integrity_of_files`], of files that were judged just now, in order of their
+/// The pinned root was not compared, whatever else was.
+pub(super) fn not_against_root(manifest: &Listing, algorithm: Algorithm) -> bool {
+    algorithm == Algorithm::Blake3 && manifest.root().is_some()
+}
+
+/// As [`derive_integrity`], of files that were judged just now, in order of their
 /// paths and against this manifest.
 pub(super) fn integrity_of_judged(
     manifest: &Listing,
+    algorithm: Algorithm,
     files: &[FileReport],
     findings: &[Finding],
 ) -> Integrity {
@@ -448,6 +443,11 @@ pub(super) fn integrity_of_judged(
     if verified != manifest.file_count() {
         let all = manifest.file_count();
         return not_checked(format!("{verified} of {all} files were looked at"));
+    }
+    if not_against_root(manifest, algorithm) {
+        return not_checked(
+            "only BLAKE3 was computed, and the manifest root commits to SHA-256".to_owned(),
+        );
     }
     Integrity::Verified
 }

@@ -8,7 +8,7 @@ use super::git::Bound;
 use super::hashing::Pace;
 use super::look::{Expected, Looked, Target, looked};
 use super::manifest::{Binding, ListFormat, Listing};
-use super::report::{Integrity, ReplicaReport, is_not_re_read};
+use super::report::{Integrity, ReplicaReport, is_not_re_read, not_against_root};
 use super::values::Algorithm;
 use crate::codes::Code;
 use crate::digest::Sha256Digest;
@@ -204,6 +204,18 @@ pub fn conclude(
     let not_re_read = (left_out > 0 && all_reached && no_errors).then(|| Outcome::NotPerformed {
         reason: format!("{left_out} files not re-read"),
     });
+    // Nor is comparing them by something that the root does not commit to.
+    let by_blake3 = manifests.iter().any(|(role, manifest)| {
+        let of_role = |r: &&&ReplicaReport| r.role == *role;
+        reports
+            .iter()
+            .filter(of_role)
+            .any(|r| not_against_root(manifest, r.algorithm))
+    });
+    let not_by_sha256 = (by_blake3 && all_reached && no_errors).then(|| Outcome::NotPerformed {
+        reason: "only BLAKE3 was compared, which the manifest's root does not commit to (hint: leave --algorithm out, or say `both`)"
+            .to_owned(),
+    });
     let several = replicas.iter().any(|r| r.name != replicas[0].name);
     let agreed = if !several && all_reached {
         Outcome::NotPerformed {
@@ -214,7 +226,8 @@ pub fn conclude(
     } else {
         passed(agreement.all_agree && all_reached)
     };
-    let verified = not_re_read.unwrap_or_else(|| passed(all_verified));
+    let not_performed = not_re_read.or(not_by_sha256);
+    let verified = not_performed.unwrap_or_else(|| passed(all_verified));
     let check = |name: &str, required, outcome| Check {
         name: name.to_owned(),
         required,

@@ -44,6 +44,13 @@ trap cleanup EXIT
 
 say() { printf -- '-- %s\n' "$*"; }
 
+shared() { # ssh's connections that are shared through our folder
+  local process
+  for process in /proc/[0-9]*; do
+    { tr '\0' ' ' <"$process/cmdline"; } 2>/dev/null | grep "^ssh.*$work/t" || true
+  done
+}
+
 # ---- the hosts
 
 mkdir -p /run/sshd "$work/t"
@@ -337,6 +344,10 @@ done
 [ "$started" = yes ] || { echo "the agent did not start"; exit 1; }
 kill "$caller"
 wait "$caller" 2>/dev/null || true
+# When it has ended, its folder and ssh's shared connections have.
+if ls -d "$work"/t/runseal-* 2>/dev/null; then echo "the caller left its folder"; exit 1; fi
+left=$(shared)
+[ -z "$left" ] || { echo "the caller left connections: $left"; exit 1; }
 for _ in $(seq 100); do
   [ -d "/proc/$agent" ] || break
   sleep 0.2
@@ -405,17 +416,6 @@ run 1 --replicas 1
 
 say "nothing of ours is left"
 if ls -d "$work"/t/runseal-* 2>/dev/null; then echo "private folders were left"; exit 1; fi
-shared() {
-  local cmdline
-  for cmdline in /proc/[0-9]*/cmdline; do
-    tr '\0' ' ' <"$cmdline" 2>/dev/null | grep "^ssh.*$work/t" || true
-  done
-}
-# The connection of the caller that was killed lasts half a minute longer.
-for _ in $(seq 60); do
-  left=$(shared)
-  [ -z "$left" ] && break
-  sleep 1
-done
+left=$(shared)
 [ -z "$left" ] || { echo "shared connections were left: $left"; exit 1; }
 say "all good"

@@ -85,10 +85,16 @@ pub fn main() -> ExitCode {
     {
         return runseal::scorer::child::child_main();
     }
+    // A file that meets the limit on file sizes is an error and not the end.
+    if let Err(e) = runseal::leftovers::survive_file_limit() {
+        complain(&format!(
+            "note: the limit on file sizes may end this program: {e}"
+        ));
+    }
     match dispatch(Args::parse().command) {
         Ok(code) => code,
         Err(e) => {
-            complain(&format!("error: {e:#}"));
+            complain(&format!("error: {}", runseal::chain::chain(e.as_ref())));
             ExitCode::from(2)
         }
     }

@@ -12,8 +12,8 @@ use runseal::finding::{Finding, Severity};
 use runseal::relpath::RelPath;
 use runseal::weights::git::{ObjectDir, Revision};
 use runseal::weights::{
-    Algorithm, Binding, GitId, Layout, LayoutKind, Listing, Manifest, NoProgress, Place,
-    ReportContext, Source, Wanted, What, scan_place,
+    Algorithm, Binding, GitId, Layout, LayoutKind, Listing, MAX_MANIFEST, Manifest, NoProgress,
+    Place, ReportContext, Source, Wanted, What, scan_place,
 };
 
 use super::{complain, print};
@@ -77,7 +77,7 @@ enum ManifestFormat {
 }
 
 fn rel_path(text: &str) -> Result<RelPath, String> {
-    RelPath::from_bytes(text.trim_end_matches('/').as_bytes()).map_err(|e| e.to_string())
+    RelPath::typed(text).map_err(|e| e.to_string())
 }
 
 /// Runs the subcommand.
@@ -154,6 +154,13 @@ fn write(args: &Weights, manifest: &Manifest, layout: &Layout) -> anyhow::Result
     } else {
         manifest.to_bytes()
     };
+    if bytes.len() as u64 > MAX_MANIFEST {
+        bail!(
+            "the manifest of {} files has {} bytes, and no reader takes more than {MAX_MANIFEST} (hint: is it the right folder?)",
+            manifest.file_count(),
+            bytes.len()
+        );
+    }
     let listing: &Listing = manifest.as_ref();
     let mut summary = format!(
         "layout    {}\nfiles     {}, {} bytes\nroot      {}\n",

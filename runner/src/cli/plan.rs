@@ -73,13 +73,23 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     ));
     out.push_str("launch, in this order, each with exactly this environment:\n");
     for r in &plan.replicas {
-        out.push_str(&format!("  {} on {} from {:?}\n", r.name, r.node, r.paths));
+        let paths = each(&r.paths, ": ").join(", ");
+        out.push_str(&format!("  {} on {} from {paths}\n", r.name, r.node));
         out.push_str(&format!(
             "    {}\n",
             plan.argv(r, &exe.display().to_string(), "0").join(" ")
         ));
-        out.push_str(&format!("    env {:?}\n", plan.engine.env));
+        out.push_str(&format!(
+            "    env {}\n",
+            each(&plan.engine.env, "=").join(" ")
+        ));
     }
     print(&out)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The pairs of a map, as people write them.
+fn each(map: &std::collections::BTreeMap<String, String>, between: &str) -> Vec<String> {
+    let pairs = map.iter();
+    pairs.map(|(k, v)| format!("{k}{between}{v}")).collect()
 }

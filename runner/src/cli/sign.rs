@@ -10,7 +10,7 @@ use clap::{Subcommand, ValueEnum};
 use runseal::durable::{self, WriteOptions};
 use runseal::ecdsa_keys;
 use runseal::oms::{DEFAULT_IGNORES, DEFAULT_SHARD_SIZE, Method, SignOptions, Signed, sign_folder};
-use runseal::relpath::escape;
+use runseal::relpath::{RelPath, escape};
 use runseal::weights::{NoProgress, PieceHash};
 
 use super::{keys, print};
@@ -53,7 +53,7 @@ struct Weights {
     #[arg(long, value_enum, default_value = "sha256")]
     hash: HashArg,
     /// Leave out this file or folder below PATH; the bundle says so
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = typed)]
     ignore: Vec<String>,
     /// Sign .git, .gitattributes, .github and .gitignore too (other tools may leave them out)
     #[arg(long)]
@@ -97,11 +97,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         .filter(|_| !args.no_default_ignores);
     let ignore_paths = defaults
         .map(str::to_owned)
-        .chain(
-            args.ignore
-                .iter()
-                .map(|p| p.trim_end_matches('/').to_owned()),
-        )
+        .chain(args.ignore.iter().cloned())
         .chain(inside);
     let signed = sign_folder(
         &args.path,
@@ -126,6 +122,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     durable::write(&args.output, &signed.bundle.to_bytes(), options)?;
     print(&said(&args, &signed, &key.public().fingerprint()))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A path to leave out, as the bundle will name it.
+fn typed(text: &str) -> Result<String, String> {
+    let path = RelPath::typed(text).map_err(|e| e.to_string())?;
+    String::from_utf8(path.as_bytes().to_vec()).map_err(|e| e.to_string())
 }
 
 fn method(args: &Weights) -> anyhow::Result<Method> {

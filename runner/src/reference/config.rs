@@ -98,7 +98,8 @@ impl ModelConfig {
         if let Some(names) = &raw.architectures
             && names.iter().all(|name| name != llama)
         {
-            return Err(refuse("architectures", format!("{names:?}, not {llama}")));
+            let names = names.join(", ");
+            return Err(refuse("architectures", format!("{names}, not {llama}")));
         }
         if let Some(kind) = &raw.model_type
             && kind != "llama"

@@ -68,8 +68,9 @@ impl Run {
             .context("could not make the bundle's folder")?;
         let path = dir.path.clone();
         Self::fill(inputs, signal, dir, (epoch, wall), nonce).map_err(|e| {
+            let why = runseal::chain::chain(e.as_ref());
             anyhow::anyhow!(
-                "{e:#}\nthe run was not declared; {} holds only the beginning of a bundle\n\
+                "{why}\nthe run was not declared; {} holds only the beginning of a bundle\n\
                  hint: when the cause is gone, delete that folder and run again",
                 path.display()
             )

@@ -109,8 +109,9 @@ pub async fn run(inputs: Inputs) -> anyhow::Result<Finished> {
             return e.context(format!("{} is sealed all the same", path.display()));
         }
         let bundle = path.display();
+        let why = runseal::chain::chain(e.as_ref());
         anyhow::anyhow!(
-            "{e:#}\nno record was sealed; the evidence so far lies in {bundle}\n\
+            "{why}\nno record was sealed; the evidence so far lies in {bundle}\n\
              hint: when the cause is gone, `attest close {bundle}` seals it as aborted"
         )
     })

@@ -200,7 +200,10 @@ pub fn traces(dir: &Path) -> io::Result<Vec<Trace>> {
         .collect::<io::Result<Vec<_>>>()?;
     let traces = Traces::build(&lines);
     match traces.findings.first() {
-        Some(f) => Err(io::Error::other(format!("an impossible log: {f:?}"))),
+        Some(f) => Err(io::Error::other(format!(
+            "an impossible log: {}: {}",
+            f.code, f.detail
+        ))),
         None => Ok(traces.requests),
     }
 }

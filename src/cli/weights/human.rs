@@ -92,7 +92,9 @@ fn head(manifest: &ManifestSummary, survey: &Survey, about: &About) -> String {
         ),
     }
     if !about.algorithm.sha256() && manifest.root.is_some() {
-        out.push_str("note      only BLAKE3 is compared, which the root does not commit to\n");
+        out.push_str(
+            "note      only BLAKE3 is compared, which the root does not commit to: nothing is verified against it\n",
+        );
     }
     if !manifest.ignore.is_empty() {
         let paths: Vec<_> = manifest.ignore.iter().map(RelPath::to_string).collect();
@@ -312,6 +314,19 @@ fn reading_line(survey: &Survey) -> String {
     format!("{kept}: {}\n", ways.join(", "))
 }
 
+/// The required checks that did not pass without a finding that says so.
+fn missing_checks(survey: &Survey) -> String {
+    let required = survey.checks.iter().filter(|c| c.required);
+    let each = required.filter_map(|check| match &check.outcome {
+        Outcome::Passed => None,
+        Outcome::Failed => Some(format!("{} failed", check.name)),
+        Outcome::NotPerformed { reason } => {
+            Some(format!("{} was not performed: {reason}", check.name))
+        }
+    });
+    plain(&each.collect::<Vec<_>>().join("; "))
+}
+
 fn last_line(survey: &Survey, paint: &Paint) -> String {
     let errors = survey
         .findings
@@ -320,6 +335,8 @@ fn last_line(survey: &Survey, paint: &Paint) -> String {
     let left_out = survey.findings.iter().filter(|f| f.code == Code::NotReRead);
     let verdict = match (survey.verdict, errors.count(), left_out.count()) {
         (Verdict::Verified, ..) => paint.good("verified"),
+        // No finding, and yet not verified: something required was not done.
+        (_, 0, 0) => paint.bad(&format!("not verified: {}", missing_checks(survey))),
         (_, n, 0) => paint.bad(&format!("not verified: {}", count(n, "finding"))),
         (_, 0, m) => paint.bad(&format!("not verified: {} not re-read", count(m, "file"))),
         (_, n, m) => paint.bad(&format!(

@@ -8,6 +8,7 @@ mod agent;
 mod human;
 mod oms;
 mod options;
+mod outside;
 mod progress;
 mod remote;
 mod resolve;
@@ -87,7 +88,7 @@ pub struct Args {
 }
 
 fn rel_path(text: &str) -> Result<RelPath, String> {
-    RelPath::from_bytes(text.trim_end_matches('/').as_bytes()).map_err(|e| e.to_string())
+    RelPath::typed(text).map_err(|e| e.to_string())
 }
 
 #[derive(Clone, Copy, ValueEnum)]

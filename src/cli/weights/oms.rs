@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use runseal::ecdsa_keys;
 use runseal::finding::{Outcome, Severity};
-use runseal::oms::{self, OmsReport, Where};
+use runseal::oms::{self, MAX_BUNDLE, OmsReport, Where};
 use runseal::weights::{ListFormat, Survey};
 
 use super::progress::Board;
@@ -13,9 +13,6 @@ use super::resolve::ReadManifest;
 use super::{Args, ManifestFormat};
 use crate::cli::output::{Paint, count, plain, print, print_json, thousands};
 use crate::cli::{Answer, Format, read_input};
-
-/// A statement lists some 150 bytes per file or gigabyte.
-const MAX_BUNDLE: u64 = 1 << 28;
 
 /// The options that make it this check.
 #[derive(clap::Args)]

@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use runseal::bundle::evidence::replica_file;
+use runseal::codes::Code;
 use runseal::digest::Sha256Digest;
 use runseal::durable::{self, WriteOptions};
 use runseal::finding::Finding;
 use runseal::keys::load_secret;
+use runseal::leftovers;
 use runseal::weights::remote::{
     Conversation, Failure, Node, Program, Question, Reach, ask, protocol,
 };
@@ -22,6 +24,7 @@ use runseal::weights::{
 
 use super::agent::own_digest;
 use super::options::Options;
+use super::outside;
 use super::progress::{Board, Line};
 use super::saved::{Earlier, apply_signature, earlier_reports, known_names};
 use crate::cli::now;
@@ -81,10 +84,10 @@ pub fn survey(
         );
     }
     if let Some(dir) = &options.save_reports {
-        prepare(dir, given)?;
+        prepare(dir, given, &|replica, role| path_of(given, replica, role))?;
     }
     let push = push_program(options, given)?;
-    let private = private_folder()?;
+    let (private, _entry) = private_folder()?;
     let reach = Reach {
         ssh: options
             .ssh
@@ -142,8 +145,11 @@ pub fn survey(
             Ok(all)
         })?;
     results.sort_by_key(|(i, _)| *i);
-    let looked = results.into_iter().flat_map(|(_, looked)| looked).collect();
+    let mut looked: Vec<Looked> = results.into_iter().flat_map(|(_, looked)| looked).collect();
     drop(board);
+    if !options.changed_since.is_empty() {
+        looked.iter_mut().for_each(|l| no_earlier(&since, l));
+    }
     let basis = weights::Basis::Rehash;
     Ok(weights::conclude(
         &given.expected(),
@@ -183,12 +189,7 @@ impl Look<'_> {
     }
 
     fn path(&self, replica: &Replica, role: Role) -> PathBuf {
-        let path = replica.paths.get(&role).map_or("", String::as_str);
-        match (&self.given.only, &replica.transport) {
-            (Some(only), _) => only.clone(),
-            (None, Transport::Local) => self.given.folder.join(path),
-            (None, _) => PathBuf::from(path),
-        }
+        path_of(self.given, replica, role)
     }
 
     fn here(
@@ -346,6 +347,16 @@ impl Look<'_> {
     }
 }
 
+/// Where a checkpoint of a replica lies.
+fn path_of(given: &Replicas, replica: &Replica, role: Role) -> PathBuf {
+    let path = replica.paths.get(&role).map_or("", String::as_str);
+    match (&given.only, &replica.transport) {
+        (Some(only), _) => only.clone(),
+        (None, Transport::Local) => given.folder.join(path),
+        (None, _) => PathBuf::from(path),
+    }
+}
+
 /// A number that no report made before can hold, so that an old one is not taken for
 /// the answer, whoever signed it.
 fn fresh() -> anyhow::Result<Sha256Digest> {
@@ -354,16 +365,41 @@ fn fresh() -> anyhow::Result<Sha256Digest> {
     Ok(Sha256Digest::of(&bytes))
 }
 
+/// Says that everything was read because no earlier report is about this replica,
+/// which is often only called otherwise there.
+fn no_earlier(since: &Earlier, looked: &mut Looked) {
+    let key = (looked.replica.clone(), looked.role.clone());
+    if since.contains_key(&key) {
+        return;
+    }
+    let held: Vec<_> = since
+        .keys()
+        .map(|(replica, role)| subject(replica, role))
+        .collect();
+    let detail = format!(
+        "--changed-since gives no report on it, so every file was read; there are reports on {}",
+        held.join(", ")
+    );
+    let subject = subject(&looked.replica, &looked.role);
+    let note = Finding::new(Code::NoEarlierReport, subject, detail);
+    looked.findings.insert(0, note);
+}
+
+/// As findings name a checkpoint of a replica.
+fn subject(replica: &str, role: &str) -> String {
+    match role {
+        "target" => replica.to_owned(),
+        other => format!("{replica}:{other}"),
+    }
+}
+
 /// Local replicas are read by this process, unless only another user may.
 fn by_agent(replica: &Replica) -> bool {
     replica.sudo || replica.transport != Transport::Local
 }
 
 fn no_report(replica: &Replica, role: &str, failure: Failure) -> Looked {
-    let subject = match role {
-        "target" => replica.name.clone(),
-        other => format!("{}:{other}", replica.name),
-    };
+    let subject = subject(&replica.name, role);
     let finding = Finding::new(failure.code, subject, failure.detail);
     Looked::unreachable(&replica.name, role, finding)
 }
@@ -435,7 +471,7 @@ fn push_program(options: &Options, given: &Replicas) -> anyhow::Result<Option<Pr
 
 /// A folder that only this user can enter, for ssh's sockets. Their paths must be
 /// short.
-fn private_folder() -> anyhow::Result<tempfile::TempDir> {
+fn private_folder() -> anyhow::Result<(tempfile::TempDir, leftovers::Entry)> {
     let short = |p: &Path| p.as_os_str().len() <= 40;
     let make = |builder: &mut tempfile::Builder| {
         let temp = std::env::temp_dir();
@@ -445,12 +481,15 @@ fn private_folder() -> anyhow::Result<tempfile::TempDir> {
             builder.tempdir_in("/tmp")
         }
     };
-    make(
-        tempfile::Builder::new()
-            .prefix("runseal-")
-            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700)),
-    )
-    .context("could not make a private folder for ssh's sockets")
+    let folder = || {
+        make(
+            tempfile::Builder::new()
+                .prefix("runseal-")
+                .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700)),
+        )
+    };
+    leftovers::made(folder, |f| f.path())
+        .context("could not make a private folder for ssh's sockets")
 }
 
 /// Where a report is saved.
@@ -462,8 +501,20 @@ fn saved_path(dir: &Path, replica: &str, role: &str) -> PathBuf {
 
 /// The folder is made, and nothing in it is in the way: said before hours of
 /// hashing and not after.
-fn prepare(dir: &Path, given: &Replicas) -> anyhow::Result<()> {
+fn prepare(
+    dir: &Path,
+    given: &Replicas,
+    look: &dyn Fn(&Replica, Role) -> PathBuf,
+) -> anyhow::Result<()> {
+    let here = given.replicas.iter();
+    let here = here.filter(|r| given.only.is_some() || r.transport == Transport::Local);
+    let roots: Vec<PathBuf> = here
+        .flat_map(|r| given.manifests.keys().map(|role| look(r, *role)))
+        .collect();
+    // Before it is made, and again when nothing in its path is missing any more.
+    outside::refuse_inside(dir, &roots)?;
     durable::create_dir_all(dir)?;
+    outside::refuse_inside(dir, &roots)?;
     for replica in &given.replicas {
         for role in given.manifests.keys() {
             let path = saved_path(dir, &replica.name, role.name());

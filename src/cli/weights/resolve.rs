@@ -9,14 +9,14 @@ use anyhow::{Context, bail};
 use runseal::relpath::escape;
 use runseal::weights::git::{Bound, ObjectDir, Revision};
 use runseal::weights::{
-    Binding, GitId, Inventory, ListFormat, Listing, Replica, Role, Source, Survey, pointer_tree,
+    Binding, GitId, Inventory, ListFormat, Listing, MAX_MANIFEST, Replica, Role, Source, Survey,
+    pointer_tree,
 };
 
 use super::remote::Replicas;
 use super::{Args, ManifestFormat, oms};
 use crate::cli::read_input;
 
-const MAX_MANIFEST: u64 = 1 << 28;
 const MAX_INVENTORY: u64 = 1 << 24;
 
 /// What the arguments come to.

@@ -2,7 +2,8 @@
 //! the manifest alone. No replica is looked at.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use runseal::codes::Code;
@@ -26,7 +27,7 @@ pub fn survey(
     let keys = options.trusted()?;
     let manifests = &given.manifests;
     let mut looked = Vec::new();
-    for (_, saved) in read_reports(&options.reports)? {
+    for Given { saved, doubt, .. } in only_one_each(read_reports(&options.reports)?)? {
         let report = saved.report.clone();
         let manifest = manifests.iter().find(|(r, _)| r.name() == report.role);
         let mut one = match manifest {
@@ -45,6 +46,7 @@ pub fn survey(
             }
         };
         apply_signature(&saved, &keys, &mut one);
+        one.findings.extend(doubt);
         looked.push(one);
     }
     known_names(&keys, looked.iter().map(|l| l.replica.as_str()))?;
@@ -110,22 +112,80 @@ pub type Earlier = BTreeMap<(String, String), ReplicaReport>;
 
 pub fn earlier_reports(paths: &[PathBuf]) -> anyhow::Result<Earlier> {
     let mut out = Earlier::new();
-    for (path, saved) in read_reports(paths)? {
-        let report = saved.report;
-        let key = (report.replica.clone(), report.role.clone());
-        if out.insert(key, report).is_some() {
-            bail!(
-                "{} is a second report on the same replica and checkpoint",
-                path.display()
-            );
+    for Given { path, saved, doubt } in only_one_each(read_reports(paths)?)? {
+        if let Some(doubt) = doubt {
+            bail!("{}: {}", path.display(), doubt.detail);
         }
+        let report = saved.report;
+        out.insert((report.replica.clone(), report.role.clone()), report);
     }
     Ok(out)
 }
 
+/// Two reports on one checkpoint of one replica are two answers to one question,
+/// and no two replicas.
+fn only_one_each(all: Vec<Given>) -> anyhow::Result<Vec<Given>> {
+    let mut met: BTreeMap<(String, String), &Path> = BTreeMap::new();
+    for Given { path, saved, .. } in &all {
+        let (replica, role) = (&saved.report.replica, &saved.report.role);
+        if let Some(first) = met.insert((replica.clone(), role.clone()), path) {
+            bail!(
+                "{} is a second report on the {role} of replica {replica}, beside {} (hint: give the one that you mean)",
+                path.display(),
+                first.display()
+            );
+        }
+    }
+    Ok(all)
+}
+
+/// A report that was given.
+struct Given {
+    /// The file that is judged.
+    path: PathBuf,
+    saved: SavedReport,
+    /// What does not fit about the files that make it up.
+    doubt: Option<Finding>,
+}
+
+/// `gx1` for `gx1.json` and for `gx1.dsse.json`, in their folder.
+fn stem(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+    let name = name.strip_suffix(b".json").unwrap_or(name);
+    let name = name.strip_suffix(b".dsse").unwrap_or(name);
+    let name = std::ffi::OsStr::from_bytes(name);
+    path.with_file_name(name)
+}
+
+/// A signed report and a plain one that are two forms of one report. What was signed
+/// is what counts.
+fn joined(one: Given, other: Given) -> Given {
+    let (signed, plain) = match one.saved.envelope {
+        Some(_) => (one, other),
+        None => (other, one),
+    };
+    let same = signed.saved.report == plain.saved.report;
+    let doubt = (!same).then(|| {
+        let detail = format!(
+            "{} is not the report that was signed; the one in {} was judged",
+            plain.path.display(),
+            signed.path.display()
+        );
+        Finding::new(
+            Code::ReportNotAsSigned,
+            &signed.saved.report.replica,
+            detail,
+        )
+    });
+    Given {
+        doubt: signed.doubt.or(doubt),
+        ..signed
+    }
+}
+
 /// Reads saved reports. In a folder, a signed report's envelope belongs to the
 /// plain file beside it, and a mere copy is not read twice.
-fn read_reports(paths: &[PathBuf]) -> anyhow::Result<Vec<(PathBuf, SavedReport)>> {
+fn read_reports(paths: &[PathBuf]) -> anyhow::Result<Vec<Given>> {
     let mut files = Vec::new();
     for path in paths {
         if !path.is_dir() {
@@ -145,16 +205,32 @@ fn read_reports(paths: &[PathBuf]) -> anyhow::Result<Vec<(PathBuf, SavedReport)>
         }
         files.extend(inside);
     }
-    let mut out: Vec<(PathBuf, SavedReport)> = Vec::new();
+    let mut out: Vec<Given> = Vec::new();
+    let mut met = BTreeSet::new();
     for path in files {
+        // A file that was named itself and lies in a folder that was named.
+        if !met.insert(path.canonicalize().unwrap_or_else(|_| path.clone())) {
+            continue;
+        }
         let bytes = read_input(&path, "the report", MAX_REPORT)?;
         let saved = SavedReport::parse(&bytes).with_context(|| format!("{}", path.display()))?;
-        match out.iter_mut().find(|(_, s)| s.report == saved.report) {
-            // The envelope and its payload: one report.
-            Some((_, same)) if same.envelope.is_none() != saved.envelope.is_none() => {
-                same.envelope = same.envelope.take().or(saved.envelope);
+        let given = Given {
+            path,
+            saved,
+            doubt: None,
+        };
+        // The envelope and its payload: one report, by their names or by what they hold.
+        let pair = out.iter().position(|g| {
+            let two_forms = g.saved.envelope.is_none() != given.saved.envelope.is_none();
+            let equal = g.saved.report == given.saved.report;
+            two_forms && (equal || stem(&g.path) == stem(&given.path))
+        });
+        match pair {
+            Some(at) => {
+                let other = out.remove(at);
+                out.insert(at, joined(other, given));
             }
-            _ => out.push((path, saved)),
+            None => out.push(given),
         }
     }
     Ok(out)

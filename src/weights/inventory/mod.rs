@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::bundle::evidence::replica_file;
+
 pub use replica::{CommandTemplate, Replica, Ssh, Transport};
 
 /// The value of the `format` field.
@@ -100,6 +102,16 @@ pub enum InventoryError {
     /// A name is used twice.
     #[error("the inventory names replica {0:?} twice (hint: give each its own name)")]
     Duplicate(String),
+    /// The reports of two replicas would have one file name.
+    #[error(
+        "the inventory names the replicas {one:?} and {other:?}, whose reports would be one file where case does not matter (hint: give them names that differ in more than case and do not end in \".dsse\" or in a checkpoint's role)"
+    )]
+    SameFile {
+        /// One of them.
+        one: String,
+        /// The other.
+        other: String,
+    },
     /// A name would not be safe as a file name and in reports.
     #[error(
         "{0:?} is not a replica name (hint: up to 64 of a-z, A-Z, 0-9, '.', '_', '-', not starting with '.' or '-')"
@@ -184,9 +196,25 @@ impl Inventory {
             return Err(InventoryError::Manifest(*role));
         }
         let mut names = BTreeSet::new();
+        let mut files: BTreeMap<String, &str> = BTreeMap::new();
         for replica in &self.replicas {
             if !names.insert(&replica.name) {
                 return Err(InventoryError::Duplicate(replica.name.clone()));
+            }
+            for role in self.manifests.keys() {
+                // Of its reports, plain and signed, on a file system where case does
+                // not matter.
+                let file = replica_file(&replica.name, role.name()).to_lowercase();
+                let signed = file.trim_end_matches(".json").to_owned() + ".dsse.json";
+                for file in [file, signed] {
+                    let other = files.insert(file, &replica.name);
+                    if let Some(other) = other.filter(|other| *other != replica.name) {
+                        return Err(InventoryError::SameFile {
+                            one: other.to_owned(),
+                            other: replica.name.clone(),
+                        });
+                    }
+                }
             }
             let here: BTreeSet<Role> = replica.paths.keys().copied().collect();
             let wanted: BTreeSet<Role> = self.manifests.keys().copied().collect();

@@ -298,12 +298,12 @@ impl Ssh {
                 self.host
             ));
         }
-        if self
-            .user
-            .as_ref()
-            .is_some_and(|u| !word(u) || u.contains('@'))
+        if let Some(user) = &self.user
+            && (!word(user) || user.contains('@'))
         {
-            return Err(format!("{:?} is not a user", self.user));
+            return Err(format!(
+                "{user:?} is not a user (hint: a bare name, without the host)"
+            ));
         }
         if self.port == Some(0) {
             return Err("port 0 is no port".to_owned());
@@ -369,12 +369,10 @@ impl CommandTemplate {
                 "{odd:?} is not a placeholder (hint: {{host}} and {{agent}} are)"
             ));
         }
-        if self
-            .host
-            .as_ref()
-            .is_some_and(|h| h.starts_with('-') || h.is_empty())
+        if let Some(host) = &self.host
+            && (host.starts_with('-') || host.is_empty())
         {
-            return Err(format!("{:?} is not a host", self.host));
+            return Err(format!("{host:?} is not a host"));
         }
         Ok(())
     }

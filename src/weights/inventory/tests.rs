@@ -138,3 +138,31 @@ proptest! {
         prop_assert_eq!(Inventory::parse(&inventory.render()).unwrap(), inventory);
     }
 }
+
+#[test]
+fn names_whose_reports_would_be_one_file_are_refused() {
+    for (from, to) in [
+        ("\"b\"", "\"A\""),
+        ("\"b\"", "\"a.draft\""),
+        ("\"b\"", "\"A.DSSE\""),
+        ("\"b\"", "\"a.Draft.dsse\""),
+    ] {
+        let said = complaint(&FULL.replacen(from, to, 1));
+        assert!(said.contains("would be one file"), "{to}: {said}");
+    }
+    assert!(complaint(&FULL.replacen("\"b\"", "\"a\"", 1)).contains("twice"));
+    let fine = FULL.replacen("\"b\"", "\"a.adapter\"", 1);
+    assert!(Inventory::parse(&fine).is_ok());
+}
+
+#[test]
+fn what_is_quoted_is_quoted_as_it_was_written() {
+    for (from, to) in [
+        ("user = \"rs\"", "user = \"-oProxyCommand=x\""),
+        ("host = \"gx2\"", "host = \"-oProxyCommand=x\""),
+        ("host = \"gx1\"", "host = \"-oProxyCommand=x\""),
+    ] {
+        let said = complaint(&FULL.replacen(from, to, 1));
+        assert!(said.contains(": \"-oProxyCommand=x\" is not a"), "{said}");
+    }
+}

@@ -128,6 +128,11 @@ pub enum LocateError {
     /// The system refused.
     #[error("the folder could not be opened: {0} (hint: check the path and that you may read it)")]
     Io(#[from] io::Error),
+    /// It is something else than a folder or a GGUF file.
+    #[error(
+        "the path is that of {0} and not of a checkpoint (hint: give the folder that holds the checkpoint's files, or a .gguf file)"
+    )]
+    NotAFolder(&'static str),
     /// Several snapshots, and nothing says which.
     #[error(
         "the cache holds {} snapshots and refs/main names none of them: {} (hint: choose with --revision, or give the snapshot's path)",
@@ -154,7 +159,7 @@ impl LocateError {
     /// What this is called where it is a finding.
     pub fn code(&self) -> Code {
         match self {
-            Self::Io(_) => Code::ReplicaUnreachable,
+            Self::Io(_) | Self::NotAFolder(_) => Code::ReplicaUnreachable,
             _ => Code::SnapshotNotFound,
         }
     }
@@ -205,9 +210,14 @@ impl Place {
             }
             _ => Ok(()),
         };
-        if name.ends_with(b".gguf") && path.is_file() {
+        let meta = std::fs::metadata(&path)?;
+        // As everywhere, the case of the ending does not matter.
+        if name.to_ascii_lowercase().ends_with(b".gguf") && meta.is_file() {
             no_refs()?;
             return Self::gguf(&path, name);
+        }
+        if !meta.is_dir() {
+            return Err(LocateError::NotAFolder(in_words(meta.file_type())));
         }
         if let Some((root, snapshot)) = cache::snapshot_of(&path) {
             return cache::open(root, wanted, Some(snapshot));
@@ -307,6 +317,20 @@ impl Place {
             (Some(blob), Some(blobs)) => blobs.open_file(blob),
             _ => self.folder.open_file(path),
         }
+    }
+}
+
+/// What a path that is no folder leads to.
+fn in_words(kind: std::fs::FileType) -> &'static str {
+    use std::os::unix::fs::FileTypeExt;
+    if kind.is_file() {
+        "a single file"
+    } else if kind.is_fifo() {
+        "a named pipe"
+    } else if kind.is_socket() {
+        "a socket"
+    } else {
+        "a device"
     }
 }
 

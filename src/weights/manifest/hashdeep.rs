@@ -2,6 +2,8 @@
 //! per file. Names are not escaped, so a name with a newline cannot be told from
 //! two lines; such a list has a line that does not parse and is refused.
 
+use std::collections::BTreeSet;
+
 use super::read::lines;
 use super::{Entry, ListFormat, Listing, ManifestError};
 use crate::relpath::escape;
@@ -19,6 +21,12 @@ pub(super) fn read(bytes: &[u8]) -> Result<Listing, ManifestError> {
         }
         if let Some(names) = line.bytes.strip_prefix(b"%%%% ") {
             let names: Vec<_> = names.split(|b| *b == b',').map(<[u8]>::to_vec).collect();
+            // Which of the two would count?
+            let mut met = BTreeSet::new();
+            if let Some(twice) = names.iter().find(|name| !met.insert(*name)) {
+                let why = format!("it names the column {} twice", escape(twice));
+                return Err(line.refuse(why));
+            }
             if columns.replace(names).is_some() {
                 return Err(line.refuse("the columns are named twice"));
             }

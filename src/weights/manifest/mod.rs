@@ -29,6 +29,9 @@ pub(crate) use listing::covers;
 pub use listing::{Entry, ListFormat, Listing};
 pub use own::MANIFEST_FORMAT;
 
+/// Longest manifest read, in bytes; a longer one is not written either.
+pub const MAX_MANIFEST: u64 = 1 << 28;
+
 /// A list of files and the root digest that commits to it.
 ///
 /// The root is `runseal-tree/v1` over path, size and SHA-256. BLAKE3 digests,

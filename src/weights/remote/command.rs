@@ -46,7 +46,8 @@ pub enum Run {
 }
 
 impl Run {
-    /// `verify weights --agent` on this replica's node.
+    /// `verify weights --agent` on this replica's node. Over ssh a shell stays above
+    /// it, which tells by which signal it was ended: ssh itself does not.
     pub fn agent(replica: &Replica, program: &str) -> Self {
         let mut words: Vec<String> = Vec::new();
         if replica.sudo {
@@ -55,6 +56,9 @@ impl Run {
         words.extend([program, "weights", "--agent"].map(str::to_owned));
         if let Some(key) = &replica.node_key {
             words.extend(["--node-key".to_owned(), key.clone()]);
+        }
+        if matches!(replica.transport, Transport::Ssh(_)) {
+            return Self::Script(format!("{}; exit $?", shell_line(&words)));
         }
         if words.iter().any(|w| w.starts_with("~/")) {
             // Only a shell on the node knows where home is.
@@ -264,7 +268,7 @@ mod tests {
             [
                 "--",
                 "gx1",
-                r#"sh -c 'exec verify weights --agent --node-key "$HOME"/k'"#
+                r#"sh -c 'verify weights --agent --node-key "$HOME"/k; exit $?'"#
             ]
         );
     }

@@ -17,14 +17,28 @@ pub struct Failure {
 }
 
 /// How a started program ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum How {
+    /// By itself, with this exit code.
+    Code(i32),
+    /// By a signal that was not ours.
+    Signal(i32),
+    /// It did not end in time, and was ended.
+    #[default]
+    Forced,
+}
+
+/// How a started program ended, and what it said.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct End {
-    /// Its exit code; `None` when a signal ended it.
-    pub code: Option<i32>,
+    /// How it ended.
+    pub how: How,
     /// The beginning and end of its stderr.
     pub stderr: String,
     /// What ssh logged.
     pub log: String,
+    /// ssh made its log, so what is in its stderr is the node's.
+    pub logged: bool,
     /// It was ssh.
     pub ssh: bool,
     /// A host key was pinned.
@@ -44,7 +58,7 @@ impl Failure {
 
     /// Tells apart why a program ended without what it was started for.
     pub fn classify(end: &End) -> Self {
-        let code = if end.ssh && end.code == Some(255) {
+        let code = if end.ssh_gave_up() {
             ssh_code(end)
         } else {
             remote_code(end)
@@ -95,9 +109,10 @@ fn remote_code(end: &End) -> Code {
     });
     if sudo_refused {
         Code::SudoRefused
-    } else if has(&["exec format error", "cannot execute"]) || end.code == Some(126) {
+    } else if has(&["exec format error", "cannot execute"]) || end.how == How::Code(126) {
         Code::AgentExecFormat
-    } else if end.code == Some(127) || has(&["command not found", "executable file not found"]) {
+    } else if end.how == How::Code(127) || has(&["command not found", "executable file not found"])
+    {
         Code::AgentMissing
     } else {
         Code::AgentFailed
@@ -105,31 +120,71 @@ fn remote_code(end: &End) -> Code {
 }
 
 impl End {
+    /// ssh failed, and not the program on the node. It never does so without giving
+    /// its reason; 255 without one is what it makes of a program there that a signal
+    /// ended, and the code of one that ended with it.
+    fn ssh_gave_up(&self) -> bool {
+        let silent = self.said_by_ssh().trim().is_empty() && !self.greeted;
+        self.ssh && self.how == How::Code(255) && !silent
+    }
+
     fn said_by_ssh(&self) -> &str {
-        if self.log.trim().is_empty() {
-            &self.stderr
-        } else {
+        if self.logged || !self.log.trim().is_empty() {
             &self.log
+        } else {
+            &self.stderr
         }
     }
 
     /// How it ended, and the last thing it said.
     fn in_words(&self) -> String {
-        let said = if self.ssh && self.code == Some(255) {
+        let said = if self.ssh_gave_up() {
             self.said_by_ssh()
         } else {
             &self.stderr
         };
         let said = telling_line(said);
-        let how = match self.code {
-            Some(code) => format!("it ended with exit code {code}"),
-            None => "it was ended by a signal".to_owned(),
+        let how = match self.how {
+            How::Code(255) if self.ssh && !self.ssh_gave_up() => {
+                "ssh ended with exit code 255 and gave no reason, as when a signal ends the program on the node"
+                    .to_owned()
+            }
+            // What a shell makes of a program that a signal ended.
+            How::Code(code @ 129..=192) => format!(
+                "it ended with exit code {code}, which stands for signal {}",
+                signal(code - 128)
+            ),
+            How::Code(code) => format!("it ended with exit code {code}"),
+            How::Signal(number) => format!("it was ended by signal {}", signal(number)),
+            How::Forced => "it did not end by itself".to_owned(),
         };
         match said {
             Some(line) => format!("{line} ({how})"),
             None => how,
         }
     }
+}
+
+/// The number of a signal, and the name of those that are usual.
+fn signal(number: i32) -> String {
+    let name = match number {
+        1 => "HUP",
+        2 => "INT",
+        4 => "ILL",
+        6 => "ABRT",
+        7 => "BUS",
+        8 => "FPE",
+        9 => "KILL",
+        11 => "SEGV",
+        13 => "PIPE",
+        14 => "ALRM",
+        15 => "TERM",
+        24 => "XCPU",
+        25 => "XFSZ",
+        31 => "SYS",
+        _ => return number.to_string(),
+    };
+    format!("{number} (SIG{name})")
 }
 
 /// The line that says most: the last one, unless an earlier one has the cause.
@@ -157,7 +212,7 @@ mod tests {
 
     fn ended(code: i32, log: &str, stderr: &str) -> End {
         End {
-            code: Some(code),
+            how: How::Code(code),
             log: log.to_owned(),
             stderr: stderr.to_owned(),
             ssh: true,
@@ -256,6 +311,28 @@ mod tests {
             assert_eq!(failure.code, expected, "{stderr}");
             assert!(failure.detail.contains(stderr), "{}", failure.detail);
         }
+        // ssh says nothing when the program on the node is ended by a signal.
+        let silent = Failure::classify(&ended(255, "", ""));
+        assert_eq!(silent.code, Code::AgentFailed);
+        assert!(silent.detail.contains("as when a signal ends"));
+        // Words of the node's are not ssh's, once ssh made its log.
+        let mut words = ended(255, "", "Killed");
+        words.logged = true;
+        let words = Failure::classify(&words);
+        assert_eq!(words.code, Code::AgentFailed);
+        assert!(
+            words.detail.starts_with("Killed (ssh ended"),
+            "{}",
+            words.detail
+        );
+        let by_shell = Failure::classify(&ended(137, "", ""));
+        assert_eq!(by_shell.code, Code::AgentFailed);
+        assert!(by_shell.detail.contains("signal 9 (SIGKILL)"));
+        let mut here = ended(0, "", "");
+        here.how = How::Signal(11);
+        let here = Failure::classify(&here);
+        assert_eq!(here.code, Code::AgentFailed);
+        assert_eq!(here.detail, "it was ended by signal 11 (SIGSEGV)");
         // The node cannot pass its own words off as ssh's.
         let spoof = ended(
             255,

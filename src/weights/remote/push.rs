@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::command::Run;
 use super::elf::{self, Elf};
-use super::failure::{End, Failure};
+use super::failure::{End, Failure, How};
 use super::session::{Node, collect, finish, is_pinned, start};
 use crate::codes::Code;
 use crate::digest::Sha256Digest;
@@ -173,15 +173,15 @@ fn script(node: &Node, text: &str, input: &[u8]) -> Result<String, Failure> {
         pinned: is_pinned(node.replica),
         ..end
     };
-    match end.code {
-        Some(0) => Ok(stdout
+    match end.how {
+        How::Code(0) => Ok(stdout
             .recv_timeout(Duration::from_secs(1))
             .unwrap_or_default()),
-        None => {
+        How::Forced => {
             let detail = format!("no answer for {} s", patience.as_secs());
             Err(Failure::new(Code::NodeTimeout, detail))
         }
-        Some(_) => {
+        How::Code(_) | How::Signal(_) => {
             let mut failure = Failure::classify(&end);
             if matches!(failure.code, Code::AgentFailed | Code::AgentMissing) {
                 failure.code = Code::PushFailed;

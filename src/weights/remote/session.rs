@@ -3,13 +3,13 @@
 
 use std::io::{BufReader, Read, Write};
 use std::num::NonZeroU64;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use super::command::{Reach, Run, Spawn};
-use super::failure::{End, Failure};
+use super::failure::{End, Failure, How};
 use super::protocol::{
     self, Hello, MAX_LARGE, MAX_SMALL, Message, MessageError, PROTOCOL, Request,
 };
@@ -17,6 +17,7 @@ use super::push::{self, Program};
 use crate::codes::Code;
 use crate::digest::Sha256Digest;
 use crate::finding::Finding;
+use crate::leftovers;
 use crate::weights::{Listing, LocateError, Replica, SavedReport, Transport};
 
 /// A node that hashes must get on within this many silences.
@@ -81,8 +82,11 @@ pub struct Conversation {
 pub fn ask(node: &Node, questions: &[Question], told: &dyn Told) -> Conversation {
     let mut answers = Vec::new();
     let mut notes = Vec::new();
+    let (replica, reach) = (node.replica.clone(), node.reach.clone());
+    let entry = leftovers::goodbye(move || goodbye(&replica, &reach));
     let failed = converse(node, questions, told, &mut answers, &mut notes).err();
-    goodbye(node);
+    goodbye(node.replica, node.reach);
+    drop(entry);
     if let Some(failure) = failed {
         answers.resize_with(questions.len(), || Err(failure.clone()));
     }
@@ -335,7 +339,7 @@ impl Session {
     }
 
     fn kill(&mut self) {
-        kill(&mut self.child);
+        leftovers::kill(&mut self.child);
     }
 }
 
@@ -391,16 +395,16 @@ pub(super) fn start(node: &Node, run: &Run) -> Result<(Child, Spawn), Failure> {
         // Only what this program says counts.
         let _ = std::fs::remove_file(log);
     }
-    let child = Command::new(&spawn.program)
+    let mut command = Command::new(&spawn.program);
+    command
         .args(&spawn.args)
         // Reasons are recognised in English.
         .env("LC_ALL", "C")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .process_group(0)
-        .spawn();
-    match child {
+        .process_group(0);
+    match leftovers::spawn(&mut command) {
         Ok(child) => Ok((child, spawn)),
         Err(e) => {
             let detail = format!("could not start {}: {e}", spawn.program.display());
@@ -416,41 +420,38 @@ pub(super) fn finish(
     spawn: &Spawn,
     patience: Duration,
 ) -> End {
-    let code = wait(child, patience);
+    let how = wait(child, patience);
     // A background process may hold the pipe open for longer.
     let stderr = stderr.recv_timeout(Duration::from_secs(1));
     let log = spawn.log.as_ref().and_then(|l| std::fs::read(l).ok());
+    let logged = log.is_some();
     let log = log.unwrap_or_default();
     End {
-        code,
+        how,
         stderr: stderr.unwrap_or_default(),
         log: String::from_utf8_lossy(&log[..log.len().min(MAX_SAID)]).into_owned(),
+        logged,
         ..End::default()
     }
 }
 
-/// The exit code, or a forced end.
-pub(super) fn wait(child: &mut Child, patience: Duration) -> Option<i32> {
+/// How it ended, by itself or by force.
+pub(super) fn wait(child: &mut Child, patience: Duration) -> How {
     let deadline = Instant::now() + patience;
     loop {
-        match child.try_wait() {
-            Ok(Some(status)) => return status.code(),
+        match leftovers::try_wait(child) {
+            Ok(Some(status)) => {
+                return match (status.code(), status.signal()) {
+                    (Some(code), _) => How::Code(code),
+                    (None, signal) => How::Signal(signal.unwrap_or(0)),
+                };
+            }
             Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
             _ => {
-                kill(child);
-                return None;
+                leftovers::kill(child);
+                return How::Forced;
             }
         }
-    }
-}
-
-pub(super) fn kill(child: &mut Child) {
-    // Once it has been waited for, its number may belong to somebody else.
-    if let Ok(None) = child.try_wait() {
-        if let Some(pid) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
-            let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
-        }
-        let _ = child.wait();
     }
 }
 
@@ -474,24 +475,32 @@ pub(super) fn collect(pipe: Option<impl Read + Send + 'static>) -> Receiver<Stri
 }
 
 /// Ends ssh's shared connection.
-fn goodbye(node: &Node) {
-    let Transport::Ssh(options) = &node.replica.transport else {
+fn goodbye(replica: &Replica, reach: &Reach) {
+    let Transport::Ssh(options) = &replica.transport else {
         return;
     };
-    let socket = super::ssh::control_socket(node.reach, &node.replica.name);
+    let socket = super::ssh::control_socket(reach, &replica.name);
     if !socket.exists() {
         return;
     }
-    let args = super::ssh::goodbye(options, node.reach, &node.replica.name);
-    let child = Command::new(&node.reach.ssh)
+    let args = super::ssh::goodbye(options, reach, &replica.name);
+    let child = Command::new(&reach.ssh)
         .args(args)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .process_group(0)
         .spawn();
-    if let Ok(mut child) = child {
-        wait(&mut child, FAREWELL);
+    // Not on the list of what is left behind: it is said at the end as well.
+    let Ok(mut child) = child else { return };
+    let deadline = Instant::now() + FAREWELL;
+    while matches!(child.try_wait(), Ok(None)) {
+        if Instant::now() > deadline {
+            let _ = child.kill();
+            let _ = child.wait();
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

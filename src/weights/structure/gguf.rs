@@ -4,11 +4,11 @@
 //! alignment, so the table fixes where the file must end. A model may be split
 //! into files named `…-00001-of-0000N.gguf`, which carry their number inside.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::Read;
 
 use super::{Fault, StructureKind, StructureProblem};
-use crate::relpath::RelPath;
+use crate::relpath::{RelPath, escape};
 
 /// Most that is read before the tensor data. Vocabularies have ten megabytes.
 const METADATA_LIMIT: u64 = 1 << 28;
@@ -24,6 +24,24 @@ pub(super) struct Header {
     count: Option<u64>,
     /// `split.tensors.count`: tensors in all files.
     all_tensors: Option<u64>,
+    /// The tensors' names.
+    names: Names,
+}
+
+/// Names that were met, as half a digest each: a hostile table can hold millions
+/// of long ones.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Names(HashSet<[u8; 16]>);
+
+impl Names {
+    /// False when it was met before. Two equal names are two things for one reader
+    /// and the first, or the last, for another.
+    fn add(&mut self, name: &[u8]) -> bool {
+        let digest = blake3::hash(name);
+        let mut half = [0; 16];
+        half.copy_from_slice(&digest.as_bytes()[..16]);
+        self.0.insert(half)
+    }
 }
 
 /// Reads the header and the tensor table of a file of `size` bytes.
@@ -50,8 +68,15 @@ pub(super) fn read(reader: &mut impl Read, size: u64) -> Result<(Header, Vec<Fau
         ..Header::default()
     };
     let mut alignment = 32;
+    let mut keys = Names::default();
     for _ in 0..pairs {
         let key = bytes.text()?;
+        if !keys.add(&key) {
+            let key = escape(&key);
+            return Err(malformed(format!(
+                "the key {key:?} stands twice in its header"
+            )));
+        }
         let kind = bytes.u32()?;
         let value = bytes.value(kind, 0)?;
         match key.as_slice() {
@@ -65,7 +90,7 @@ pub(super) fn read(reader: &mut impl Read, size: u64) -> Result<(Header, Vec<Fau
     if !alignment.is_power_of_two() || alignment > 1 << 20 {
         return Err(malformed("its alignment is no plausible power of two"));
     }
-    let faults = bytes.table(tensors, alignment)?;
+    let faults = bytes.table(tensors, alignment, &mut header.names)?;
     Ok((header, faults))
 }
 
@@ -189,14 +214,26 @@ impl<R: Read> Bytes<'_, R> {
         })
     }
 
-    fn table(&mut self, tensors: u64, alignment: u64) -> Result<Vec<Fault>, Fault> {
+    fn table(
+        &mut self,
+        tensors: u64,
+        alignment: u64,
+        names: &mut Names,
+    ) -> Result<Vec<Fault>, Fault> {
         let mut faults = Vec::new();
         // Where the next tensor must begin; None after one of unknown length.
         let mut next = Some(0u64);
         // Where the last tensor ends, as far as known.
         let mut end = 0u64;
         for _ in 0..tensors {
-            let name = String::from_utf8_lossy(&self.text()?).into_owned();
+            let name = self.text()?;
+            let new = names.add(&name);
+            let name = escape(&name);
+            if !new {
+                return Err(malformed(format!(
+                    "tensor {name:?} stands twice in its table"
+                )));
+            }
             let dimensions = self.u32()?;
             if dimensions > 8 {
                 return Err(malformed(format!(
@@ -338,7 +375,10 @@ fn block(kind: u64) -> Option<(u64, u64)> {
 pub(crate) fn split_name(name: &[u8]) -> Option<(&[u8], u64, u64)> {
     // -00001-of-00003
     const TAIL: usize = 15;
-    let stem = name.strip_suffix(b".gguf")?;
+    let (stem, suffix) = name.split_at_checked(name.len().checked_sub(b".gguf".len())?)?;
+    if !suffix.eq_ignore_ascii_case(b".gguf") {
+        return None;
+    }
     let (prefix, tail) = stem.split_at_checked(stem.len().checked_sub(TAIL)?)?;
     let digits = |text: &[u8]| {
         let all = text.iter().all(u8::is_ascii_digit);
@@ -401,6 +441,15 @@ pub(super) fn compare_splits(files: &BTreeMap<RelPath, Option<Header>>) -> Vec<S
             );
             out.push(Fault::new(StructureKind::GgufSplit, detail).at(first));
             continue;
+        }
+        let mut met = HashSet::new();
+        let twice = set.values().find(|part| {
+            let names = part.1.map(|h| &h.names.0);
+            names.is_some_and(|all| all.iter().any(|name| !met.insert(*name)))
+        });
+        if let Some((path, _)) = twice {
+            let detail = "it holds a tensor that another part of the split holds too";
+            out.push(Fault::new(StructureKind::GgufSplit, detail).at(path));
         }
         let headers: Option<Vec<_>> = set.values().map(|(_, h)| *h).collect();
         let Some(headers) = headers else { continue };

@@ -9,9 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::safetensors::Header;
+use super::safetensors::{Header, shard_name};
 use super::{Fault, StructureKind, StructureProblem, Unique};
 use crate::relpath::RelPath;
+use crate::weights::report::{FileReport, Kind};
 
 /// Longest index read; those of the largest models have ten megabytes.
 pub(super) const MAX_LEN: u64 = 1 << 28;
@@ -48,22 +49,57 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Index, Fault> {
     Ok(Index { files, total_size })
 }
 
+/// What an index is compared with.
+pub(super) struct Beside<'a> {
+    /// The safetensors files; without a header where none could be read, which was
+    /// reported already.
+    pub shards: &'a BTreeMap<RelPath, Option<Header>>,
+    /// Everything in the folder.
+    pub files: &'a [&'a FileReport],
+}
+
+impl Beside<'_> {
+    /// Why a file that the index names is not among the shards; none when nobody
+    /// could look.
+    fn absence(&self, place: Option<&RelPath>) -> Option<&'static str> {
+        let Some(place) = place else {
+            return Some("which is not there");
+        };
+        let closed =
+            |f: &&&FileReport| f.kind == Kind::Folder && f.problem.is_some() && f.path.holds(place);
+        if self.files.iter().any(|f| f.path == *place) {
+            Some("which is no safetensors file")
+        } else if self.files.iter().find(closed).is_some() {
+            None
+        } else {
+            Some("which is not there")
+        }
+    }
+}
+
 impl Index {
-    /// Compares the map with the headers of the files beside the index. A file
-    /// without a header was found broken already.
-    pub(super) fn compare(
-        &self,
-        path: &RelPath,
-        shards: &BTreeMap<RelPath, Option<Header>>,
-    ) -> Vec<StructureProblem> {
+    /// Compares the map with the headers of the files beside the index.
+    pub(super) fn compare(&self, path: &RelPath, beside_it: &Beside) -> Vec<StructureProblem> {
+        let shards = beside_it.shards;
         let mut out = Vec::new();
+        if self.files.is_empty() {
+            let detail = "its weight_map is empty, so a loader finds no tensor";
+            out.push(Fault::new(StructureKind::IndexMismatch, detail).at(path));
+            return out;
+        }
         let mut total = Some(0u64);
+        let mut named_sets = BTreeSet::new();
+        let mut named_files = BTreeSet::new();
         for (name, named) in &self.files {
             let place = beside(path, name);
             let shard = place.as_ref().and_then(|p| shards.get_key_value(p));
+            named_sets.extend(place.as_ref().and_then(|p| shard_name(p.as_bytes())));
+            named_files.extend(shard.map(|(place, _)| place));
             let Some((place, header)) = shard else {
-                let detail = format!("it names the file {name:?}, which is not there");
-                out.push(Fault::new(StructureKind::IndexMismatch, detail).at(path));
+                if let Some(why) = beside_it.absence(place.as_ref()) {
+                    let detail = format!("it names the file {name:?}, {why}");
+                    out.push(Fault::new(StructureKind::IndexMismatch, detail).at(path));
+                }
                 total = None;
                 continue;
             };
@@ -74,6 +110,16 @@ impl Index {
             total = total.and_then(|t| t.checked_add(header.data));
             if let Some(fault) = self.fault_of(name, named, header) {
                 out.push(fault.at(place));
+            }
+        }
+        // A further part of a set that the index names, and does not name: a loader
+        // never opens it. Other files are none of its business.
+        for (place, header) in shards {
+            let set = shard_name(place.as_bytes());
+            let one_of_them = set.is_some_and(|s| named_sets.contains(&s));
+            if one_of_them && !named_files.contains(place) && header.is_some() {
+                let detail = "the index names other parts of this set and not this one, so a loader passes over its tensors";
+                out.push(Fault::new(StructureKind::IndexMismatch, detail).at(place));
             }
         }
         // Compared as the number that JSON readers see.
@@ -154,7 +200,11 @@ mod tests {
             })
             .collect();
         let path = RelPath::parse("m/model.safetensors.index.json").unwrap();
-        let problems = parse(index.as_bytes()).unwrap().compare(&path, &shards);
+        let beside = Beside {
+            shards: &shards,
+            files: &[],
+        };
+        let problems = parse(index.as_bytes()).unwrap().compare(&path, &beside);
         problems
             .into_iter()
             .map(|p| (p.path.to_string(), p.kind))
@@ -202,6 +252,29 @@ mod tests {
             compare(&outside, &[("m/1", &["a", "b"]), ("2", &["c"])]),
             at(index, IndexMismatch)
         );
+    }
+
+    #[test]
+    fn an_index_of_nothing_or_of_a_part_is_found() {
+        use StructureKind::IndexMismatch;
+        let index = "m/model.safetensors.index.json";
+        let empty = r#"{"weight_map":{}}"#;
+        let found = compare(empty, &[("m/1", &["a"])]);
+        assert_eq!(found, [(index.to_owned(), IndexMismatch)]);
+        assert_eq!(compare(empty, &[]).len(), 1);
+        let map = r#"{"weight_map":{"a":"x-00001-of-00003.safetensors","b":"x-00002-of-00003.safetensors"}}"#;
+        let [one, two, three] = [1, 2, 3].map(|n| format!("m/x-0000{n}-of-00003.safetensors"));
+        let shards = [(&*one, &["a"][..]), (&*two, &["b"]), (&*three, &["c"])];
+        assert_eq!(compare(map, &shards[..2]), []);
+        assert_eq!(compare(map, &shards), [(three.clone(), IndexMismatch)]);
+        // Another set, or no set, may lie beside it.
+        let others = [
+            shards[0],
+            shards[1],
+            ("m/x-00003-of-00004.safetensors", &["c"]),
+            ("m/whole.safetensors", &["a", "b"]),
+        ];
+        assert_eq!(compare(map, &others), []);
     }
 
     #[test]

@@ -25,6 +25,7 @@ use super::git::pointer::{self, Pointer};
 use super::hashing::{Unkept, differences};
 use super::report::{FileReport, Kind};
 use crate::codes::Code;
+use crate::finding::{Finding, Outcome, Severity};
 use crate::relpath::RelPath;
 
 pub(super) use gguf::split_name;
@@ -44,6 +45,20 @@ pub struct Structure {
 }
 
 impl Structure {
+    /// Did the headers hold? Notes do not count against it.
+    pub(crate) fn outcome(&self) -> Outcome {
+        let error = |p: &StructureProblem| p.kind.code().severity() == Severity::Error;
+        if self.problems.iter().any(error) {
+            Outcome::Failed
+        } else if self.safetensors + self.gguf == 0 {
+            Outcome::NotPerformed {
+                reason: "there are no safetensors or GGUF files".to_owned(),
+            }
+        } else {
+            Outcome::Passed
+        }
+    }
+
     /// Keeps what is wrong with a file, and hands on its header if it could be read.
     fn header<T>(&mut self, path: &RelPath, read: Result<(T, Vec<Fault>), Fault>) -> Option<T> {
         let (header, faults) = match read {
@@ -71,6 +86,16 @@ pub struct StructureProblem {
     /// What is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found: Option<String>,
+}
+
+impl StructureProblem {
+    /// What is wrong, about this subject.
+    pub(super) fn finding(&self, subject: String) -> Finding {
+        let mut finding = Finding::new(self.kind.code(), subject, &self.detail);
+        finding.expected.clone_from(&self.expected);
+        finding.found.clone_from(&self.found);
+        finding
+    }
 }
 
 /// The kinds of [`StructureProblem`].
@@ -165,7 +190,8 @@ impl Fault {
 }
 
 /// Looks at the structure of every weight file in a list that was just hashed.
-/// Files that could not be hashed are left out: that is reported already.
+/// Files that could not be hashed are left out: that is reported already. They are
+/// there all the same, so nothing that names them is told that they are missing.
 pub(super) fn inspect(
     files: &[&FileReport],
     open: &dyn Fn(&RelPath) -> io::Result<File>,
@@ -174,12 +200,20 @@ pub(super) fn inspect(
     let mut shards = BTreeMap::new();
     let mut splits = BTreeMap::new();
     let mut indexes = Vec::new();
-    let readable = |f: &&FileReport| f.kind == Kind::File && f.problem.is_none();
-    for file in files.iter().copied().filter(readable) {
-        let Some(stat) = file.stat else { continue };
+    for file in files.iter().copied() {
         // Loaders on other systems do not mind the case.
         let lower = file.path.as_bytes().to_ascii_lowercase();
         let name = &lower[..];
+        // Without a header until one was read.
+        if name.ends_with(b".safetensors") {
+            shards.insert(file.path.clone(), None);
+        } else if name.ends_with(b".gguf") {
+            splits.insert(file.path.clone(), None);
+        }
+        let readable = file.kind == Kind::File && file.problem.is_none();
+        let Some(stat) = file.stat.filter(|_| readable) else {
+            continue;
+        };
         if (pointer::MIN_LEN..=pointer::MAX_LEN).contains(&stat.size) {
             match whole(file, open, pointer::MAX_LEN) {
                 Ok(bytes) => {
@@ -221,7 +255,13 @@ pub(super) fn inspect(
     }
     for file in indexes {
         match whole(file, open, index::MAX_LEN).and_then(|bytes| index::parse(&bytes)) {
-            Ok(index) => out.problems.extend(index.compare(&file.path, &shards)),
+            Ok(index) => {
+                let beside = index::Beside {
+                    shards: &shards,
+                    files,
+                };
+                out.problems.extend(index.compare(&file.path, &beside));
+            }
             Err(fault) => out.problems.push(fault.at(&file.path)),
         }
     }

@@ -148,6 +148,21 @@ pub(super) fn read(reader: &mut impl Read, size: u64) -> Result<(Header, Vec<Fau
     Ok((header, faults))
 }
 
+/// Folder and prefix, and count, of a file named as a part of a set:
+/// `model-00001-of-00003.safetensors`.
+pub(super) fn shard_name(path: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+    // -00001-of-00003
+    const TAIL: usize = 15;
+    let end = path.len().checked_sub(b".safetensors".len())?;
+    let (stem, suffix) = path.split_at(end);
+    let (prefix, tail) = stem.split_at_checked(stem.len().checked_sub(TAIL)?)?;
+    let digits = |text: &[u8]| text.iter().all(u8::is_ascii_digit);
+    let set = tail[0] == b'-' && &tail[6..10] == b"-of-";
+    let whole = suffix.eq_ignore_ascii_case(b".safetensors") && set;
+    (whole && digits(&tail[1..6]) && digits(&tail[10..]))
+        .then(|| (prefix.to_vec(), tail[10..].to_vec()))
+}
+
 /// Is the byte range as long as shape and type imply? False when the type is not
 /// known.
 fn check_length(name: &str, tensor: &Tensor) -> Result<bool, String> {

@@ -33,8 +33,10 @@ fn file(pairs: &[(&str, u32)], tensors: &[(u32, &[u64])]) -> Vec<u8> {
     out.extend(2u64.to_le_bytes());
     out.extend([0; 8]);
     let mut offset = 0;
+    // The parts of a split hold different tensors.
+    let part = pairs.iter().find(|p| p.0 == "split.no").map_or(0, |p| p.1);
     for (i, (kind, shape)) in tensors.iter().enumerate() {
-        text(&mut out, &format!("t{i}"));
+        text(&mut out, &format!("t{}", 10 * part as usize + i));
         out.extend((shape.len() as u32).to_le_bytes());
         shape.iter().for_each(|d| out.extend(d.to_le_bytes()));
         out.extend(kind.to_le_bytes());
@@ -100,6 +102,51 @@ fn what_the_format_forbids_is_malformed() {
 }
 
 #[test]
+fn a_name_that_stands_twice_is_malformed() {
+    // Equally long names, so that nothing else changes.
+    let whole = file(&[("split.no", 0), ("split.mo", 0)], TWO);
+    assert_eq!(look(&whole).unwrap().1, []);
+    for (from, to, says) in [
+        (
+            &b"split.mo"[..],
+            &b"split.no"[..],
+            "key \"split.no\" stands twice",
+        ),
+        (&b"\0t1"[..], &b"\0t0"[..], "tensor \"t0\" stands twice"),
+    ] {
+        let mut twice = whole.clone();
+        let at = twice.windows(from.len()).position(|w| w == from).unwrap();
+        twice[at..at + from.len()].copy_from_slice(to);
+        let fault = look(&twice).unwrap_err();
+        assert_eq!(fault.kind, StructureKind::GgufMalformed);
+        assert!(fault.detail.contains(says), "{}", fault.detail);
+    }
+    // Across the parts of a split as well.
+    let (one, two) = ("m-00001-of-00002.gguf", "m-00002-of-00002.gguf");
+    let part = |no, of| {
+        let pairs = [
+            ("split.no", no),
+            ("split.count", 2),
+            ("split.tensors.count", 4),
+        ];
+        let mut bytes = file(&pairs, TWO);
+        let at = bytes.windows(9).position(|w| w == b"split.no\x04").unwrap();
+        bytes[at + 12..at + 16].copy_from_slice(&u32::to_le_bytes(of));
+        Some(look(&bytes).unwrap().0)
+    };
+    let problems = |second| {
+        let files = [(one, part(0, 0)), (two, second)];
+        let files = files.map(|(n, h)| (RelPath::parse(n).unwrap(), h));
+        compare_splits(&files.into())
+    };
+    assert_eq!(problems(part(1, 1)), []);
+    // The tensors of part 0 in a file that calls itself part 1.
+    let found = problems(part(0, 1));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].detail.contains("another part"));
+}
+
+#[test]
 fn what_is_not_known_is_said() {
     let mut old = file(&[], TWO);
     old[4] = 1;
@@ -123,12 +170,17 @@ fn split_names_have_one_form() {
         split_name(b"a/b-00002-of-00010.gguf"),
         Some((&b"a/b"[..], 2, 10))
     );
+    // As with files that are no split, the case of the ending does not matter.
+    assert_eq!(
+        split_name(b"b-00001-of-00002.GGUF"),
+        Some((&b"b"[..], 1, 2))
+    );
     for other in [
         "b.gguf",
+        "b-00001-of-00002.ggux",
         "-00001-of-00002.gguf",
         "b-0001-of-00002.gguf",
         "b-00001-of-0000x.gguf",
-        "b-00001-of-00002.GGUF",
         "b_00001-of-00002.gguf",
     ] {
         assert_eq!(split_name(other.as_bytes()), None, "{other}");
