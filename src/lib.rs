@@ -19,6 +19,7 @@ pub mod metrics;
 pub mod oms;
 pub mod plan;
 pub mod record;
+pub mod recipe_card;
 pub mod relpath;
 pub mod response;
 pub mod schedule;

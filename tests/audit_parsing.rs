@@ -124,6 +124,7 @@ fn the_shipped_suites_are_what_the_auditor_knows() {
         "serving-performance-v1",
         "needle-recall-v1",
         "context-sweep-v1",
+        "recipe-card-v1",
     ] {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("runner/suites")
