@@ -358,15 +358,30 @@ fn published(record: &RunRecord, cells: &[Cell], sources: Vec<Value>) -> Value {
 mod tests {
     use super::*;
 
-    /// Three cells of a published sweep: its mean is that of its two rates, to the bit.
+    /// All cells of a published sweep: its mean is that of its two rates, to the bit.
     #[test]
     fn means_are_those_of_the_published_sweep() {
-        for (want, runs) in [
-            (46.92754002611305, [46.48148674453251, 47.373593307693596]),
-            (66.01695830674277, [61.130180890766, 70.90373572271952]),
-            (93.1577273671081, [92.3743290750869, 93.94112565912928]),
+        let published = include_str!("../tests/published/sweep.json");
+        let published: Value = serde_json::from_str(published).unwrap();
+        let cells = published["cells"].as_array().unwrap();
+        assert_eq!(cells.len(), 15);
+        for cell in cells {
+            let runs = cell["runTokensPerSecond"].as_array().unwrap();
+            let runs: Vec<f64> = runs.iter().filter_map(Value::as_f64).collect();
+            let want = cell["aggregateTokensPerSecond"].as_f64().unwrap();
+            assert_eq!(mean(&runs).to_bits(), want.to_bits(), "{cell}");
+        }
+    }
+
+    #[test]
+    fn seconds_are_milliseconds_with_the_point_moved() {
+        for (ms, want) in [
+            ("571.868110", "0.571868110"),
+            ("56445.995988", "56.445995988"),
+            ("0.000001", "0.000000001"),
+            ("7", "0.007"),
         ] {
-            assert_eq!(mean(&runs).to_bits(), f64::to_bits(want));
+            assert_eq!(seconds(ms), want);
         }
     }
 }
