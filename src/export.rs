@@ -230,12 +230,20 @@ fn caveats(record: &RunRecord, cells: &[Cell]) -> Vec<Value> {
     let mut say = |tr: String, en: String| out.push(json!({"tr": tr, "en": en}));
     match record.runtime.context_limit_tokens {
         Some(limit) => say(
-            format!("Sunucu bağlam sınırını {limit} token olarak bildirir; ölçülen hedefler yalnız {contexts} tokendır."),
-            format!("The server states a context limit of {limit} tokens; only targets of {contexts} tokens were measured."),
+            format!(
+                "Sunucu bağlam sınırını {limit} token olarak bildirir; ölçülen hedefler yalnız {contexts} tokendır."
+            ),
+            format!(
+                "The server states a context limit of {limit} tokens; only targets of {contexts} tokens were measured."
+            ),
         ),
         None => say(
-            format!("Yalnız {contexts} tokenlık hedefler ölçüldü; sunucunun bağlam sınırı kayıtlı değil."),
-            format!("Only targets of {contexts} tokens were measured; the server's context limit is not recorded."),
+            format!(
+                "Yalnız {contexts} tokenlık hedefler ölçüldü; sunucunun bağlam sınırı kayıtlı değil."
+            ),
+            format!(
+                "Only targets of {contexts} tokens were measured; the server's context limit is not recorded."
+            ),
         ),
     }
     let day = record.run.finished.get(..10).unwrap_or("?");
@@ -245,7 +253,8 @@ fn caveats(record: &RunRecord, cells: &[Cell]) -> Vec<Value> {
     );
     say(
         "Çıktı hızı nitelik, doğruluk ya da bağlam kapasitesi ölçmez.".into(),
-        "Output rates measure neither quality nor correctness nor the capacity of a context.".into(),
+        "Output rates measure neither quality nor correctness nor the capacity of a context."
+            .into(),
     );
     if speculation(record).is_string() {
         say(

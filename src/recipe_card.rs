@@ -69,12 +69,13 @@ pub struct Config<'a> {
 /// against; the first without it.
 pub fn card(configs: &[Config], default: Option<&str>) -> Result<Vec<u8>, CardError> {
     let first = configs.first().ok_or(CardError::Nothing)?;
-    let mut seen = BTreeSet::new();
+    let (mut names, mut runs) = (BTreeSet::new(), BTreeSet::new());
     for c in configs {
-        for what in [c.name, &c.record.run.id] {
-            if !seen.insert(what) {
-                return Err(CardError::Twice(what.to_owned()));
-            }
+        if !names.insert(c.name) {
+            return Err(CardError::Twice(c.name.to_owned()));
+        }
+        if !runs.insert(c.record.run.id.as_str()) {
+            return Err(CardError::Twice(c.record.run.id.clone()));
         }
         let measures = |b: &BatchOf| b.measures.is_some();
         let batches = &c.record.input.batches;

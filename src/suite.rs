@@ -120,7 +120,9 @@ impl BatchOf {
         }
         if self.size() < self.concurrency {
             let (size, at_once) = (self.size(), self.concurrency);
-            return Err(format!("a batch of {size} requests cannot have {at_once} at once"));
+            return Err(format!(
+                "a batch of {size} requests cannot have {at_once} at once"
+            ));
         }
         let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         let named = |p: &String| !p.is_empty() && p.chars().all(legal);
@@ -427,7 +429,11 @@ impl Suite {
     fn check_cells(&self) -> Result<(), String> {
         let cells = &self.toml.cells;
         let by_id = self.celled();
-        let needed = self.toml.batches.iter().any(|b| b.measures == Some(Measure::Recall));
+        let needed = self
+            .toml
+            .batches
+            .iter()
+            .any(|b| b.measures == Some(Measure::Recall));
         if (needed || !cells.is_empty()) && cells.len() != by_id.len() {
             let (cells, cases) = (cells.len(), by_id.len());
             return Err(format!("there are {cells} cells for {cases} cases"));
@@ -608,7 +614,10 @@ prefix_length = 40
             format!("{}\n", CASE.replace("{{prefix}}", "x")),
             format!("{}\n", CASE.replace("\"c1\"", "\"warmup\"")),
             format!("{}\n", CASE.replace("\"kind\"", "\"kind\":\"x\",\"kind\"")),
-            format!("{}\n", CASE.replace("\"id\"", "\"extra\":{\"seed\":1},\"id\"")),
+            format!(
+                "{}\n",
+                CASE.replace("\"id\"", "\"extra\":{\"seed\":1},\"id\"")
+            ),
         ] {
             assert!(parse_cases(bad.as_bytes()).is_err(), "{bad}");
         }

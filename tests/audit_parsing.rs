@@ -199,15 +199,35 @@ fn batches_of_a_card_that_do_not_fit_are_refused() {
         toml.replacen(from, to, 1)
     };
     let four = "concurrency = 4\nrequests = 4";
-    refused(&with(four, "concurrency = 4\nrequests = 3"), &cases, "3 requests cannot have 4 at once");
-    refused(&with(four, "concurrency = 4\nrequests = 5"), &cases, "29 requests for 28 cases");
+    refused(
+        &with(four, "concurrency = 4\nrequests = 3"),
+        &cases,
+        "3 requests cannot have 4 at once",
+    );
+    refused(
+        &with(four, "concurrency = 4\nrequests = 5"),
+        &cases,
+        "29 requests for 28 cases",
+    );
     refused(&with("\"code\"", "\"\""), &cases, "prompts of a batch");
-    refused(&with("\"aggregate\"", "\"speed\""), &cases, "unknown variant");
+    refused(
+        &with("\"aggregate\"", "\"speed\""),
+        &cases,
+        "unknown variant",
+    );
     // A needle without its cell, and a cell of what is no needle.
-    refused(&with("measures = \"recall\"", "measures = \"aggregate\""), &cases, "6 cells for 0 cases");
+    refused(
+        &with("measures = \"recall\"", "measures = \"aggregate\""),
+        &cases,
+        "6 cells for 0 cases",
+    );
     let first = toml.find("[[cell]]").unwrap();
     refused(&toml[..first], &cases, "0 cells for 6 cases");
-    refused(&with("case = \"len192-depth0\"", "case = \"code-1\""), &cases, "has no case");
+    refused(
+        &with("case = \"len192-depth0\"", "case = \"code-1\""),
+        &cases,
+        "has no case",
+    );
     let own = cases.replacen("\"ignore_eos\":true", "\"max_tokens\":9", 1);
     refused(&toml, &own, "extra may not set \"max_tokens\"");
 }

@@ -189,7 +189,12 @@ fn the_sweeps_thirty_rates_and_fifteen_means_come_out() {
     let cells = record["cells"].as_array().unwrap();
     assert_eq!(cells.len(), 15);
     for (cell, i) in cells.iter().zip(1..) {
-        for (rate, rep) in cell["runTokensPerSecond"].as_array().unwrap().iter().zip(0..) {
+        for (rate, rep) in cell["runTokensPerSecond"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .zip(0..)
+        {
             let m = of(&metrics, "batch-throughput/v1", i, Some(rep));
             assert_eq!(m.value, Some(six(number(rate))), "cell {i} rep {rep}");
         }
@@ -254,7 +259,11 @@ fn the_sweeps_record_is_exported_with_its_cells_and_totals() {
         assert_eq!(profile[field], Value::Null);
     }
     let caveats = got["caveats"].as_array().unwrap();
-    let says = |words: &str| caveats.iter().any(|c| c["en"].as_str().unwrap().contains(words));
+    let says = |words: &str| {
+        caveats
+            .iter()
+            .any(|c| c["en"].as_str().unwrap().contains(words))
+    };
     assert!(says("131072 tokens; only targets of 1024, 4096, 16384"));
     assert!(says("no control without speculative decoding"));
     for c in caveats {
@@ -333,7 +342,13 @@ fn config_record(config: &Value) -> RunRecord {
         let mine = (0..streams).map(|i| life(&format!("s{streams}-{i}"), 0, end, 1, 512));
         put(batch(64, streams, 512), Measure::Aggregate, mine.collect());
     }
-    let needles: u32 = quality(config).0.split('/').next().unwrap().parse().unwrap();
+    let needles: u32 = quality(config)
+        .0
+        .split('/')
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
     let mine = (0..needles).map(|i| {
         let mut one = life(&format!("n{i}"), 0, 9, 1, 5);
         one.usage.as_mut().unwrap().prompt = Some(100_000 + u64::from(i));
@@ -403,7 +418,13 @@ fn the_cards_four_configurations_come_out_and_the_odd_one_is_marked() {
     }
     for (got, want) in got["configs"].as_array().unwrap().iter().zip(configs) {
         let id = want["id"].as_str().unwrap();
-        for field in ["id", "nodes", "max_context", "kv_pool_tokens", "max_concurrent"] {
+        for field in [
+            "id",
+            "nodes",
+            "max_context",
+            "kv_pool_tokens",
+            "max_concurrent",
+        ] {
             assert_eq!(got[field], want[field], "{id} {field}");
         }
         let decode = want["decode"].as_object().cloned().unwrap_or_default();
@@ -436,25 +457,42 @@ fn the_cards_four_configurations_come_out_and_the_odd_one_is_marked() {
     for what in ["hardware", "executable", "suite"] {
         assert!(reasons.contains(&format!("{what} differs: ")), "{reasons}");
     }
-    assert_eq!(got["configs"][3]["not_comparable"].as_array().unwrap().len(), 3);
+    assert_eq!(
+        got["configs"][3]["not_comparable"]
+            .as_array()
+            .unwrap()
+            .len(),
+        3
+    );
 }
 
 /// Every figure of a configuration names the metric or fact that it is, with the value.
 fn traced(config: &Value) {
     let figures = config["evidence"]["figures"].as_array().unwrap();
-    assert!(config["evidence"]["run"].as_str().unwrap().starts_with("run-"));
+    assert!(
+        config["evidence"]["run"]
+            .as_str()
+            .unwrap()
+            .starts_with("run-")
+    );
     assert_eq!(config["evidence"]["index_sha256"], "07".repeat(32));
     let value = |name: String| -> f64 {
         let of = |f: &&Value| f["figure"] == name.as_str();
         let f = figures.iter().find(of).unwrap_or_else(|| panic!("{name}"));
-        assert!(f["metric"].as_str().unwrap().contains("/v1 @ batch "), "{f}");
+        assert!(
+            f["metric"].as_str().unwrap().contains("/v1 @ batch "),
+            "{f}"
+        );
         f["value"].as_str().unwrap().parse().unwrap()
     };
     for (kind, shown) in config["decode"].as_object().unwrap() {
         assert_eq!(value(format!("decode.{kind}")), number(shown));
     }
     for p in config["prefill"].as_array().unwrap() {
-        assert_eq!(value(format!("prefill.{}", p["context"])), number(&p["tps"]));
+        assert_eq!(
+            value(format!("prefill.{}", p["context"])),
+            number(&p["tps"])
+        );
     }
     for c in config["concurrency"].as_array().unwrap() {
         let name = format!("concurrency.{}", c["streams"]);
@@ -463,7 +501,12 @@ fn traced(config: &Value) {
     for field in ["max_context", "kv_pool_tokens", "max_concurrent"] {
         let f = figures.iter().find(|f| f["figure"] == field).unwrap();
         assert_eq!(f["stated"][0]["before"], config[field]);
-        assert!(f["stated"][0]["source"].as_str().unwrap().starts_with("/server_info#"));
+        assert!(
+            f["stated"][0]["source"]
+                .as_str()
+                .unwrap()
+                .starts_with("/server_info#")
+        );
     }
 }
 
@@ -584,7 +627,10 @@ fn what_is_absent_is_null_and_says_why() {
         "decode-rate-mean/v1 @ batch 1: incomplete: 1 declared attempts"
     );
     assert_eq!(why("kv_pool_tokens"), "no server states kv-pool-tokens");
-    assert_eq!(why("max_context"), "context-limit-tokens is stated as 524288, 7");
+    assert_eq!(
+        why("max_context"),
+        "context-limit-tokens is stated as 524288, 7"
+    );
     assert!(why("prefill.32768").contains("has no prefill-rate-mean/v1"));
 }
 

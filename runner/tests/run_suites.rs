@@ -272,7 +272,10 @@ fn card_plan(more: &str) -> (Work, String) {
     let work = Work::new(&plan);
     let text = plan
         .text()
-        .replace("\"tiny\"", "\"recipe-card-v1\"\nwithholdable = [\"responses.jsonl\"]")
+        .replace(
+            "\"tiny\"",
+            "\"recipe-card-v1\"\nwithholdable = [\"responses.jsonl\"]",
+        )
         .replace("max_tokens = 256", &format!("max_tokens = 64\n{more}"))
         .replace("concurrency = 1\n", "concurrency = 8\n");
     (work, text)
@@ -297,7 +300,12 @@ fn a_recipe_card_measures_each_batch_for_what_it_is_and_merges_configurations() 
     let one = only(work.path("one"));
     let report = support::audit_of(&one, Some(work.path("keys/attest.pub.pem")));
     // Every figure was recomputed, and equals what the record says.
-    assert_eq!(report.verdict, runseal::audit::Verdict::Verified, "{:#?}", report.findings);
+    assert_eq!(
+        report.verdict,
+        runseal::audit::Verdict::Verified,
+        "{:#?}",
+        report.findings
+    );
     for f in &report.figures {
         assert_eq!(f.derivation, "recomputed", "{}", f.id);
         assert_eq!(f.stated, f.recomputed, "{}", f.id);
@@ -307,7 +315,11 @@ fn a_recipe_card_measures_each_batch_for_what_it_is_and_merges_configurations() 
     assert_eq!((record.run.kind.as_str(), record.cases.len()), ("card", 28));
     assert_eq!(record.transport.completed, 28);
     let fixed = record.cases.iter().take(22);
-    assert!(fixed.clone().all(|c| c.grade == Grade::Pass), "{:#?}", record.cases);
+    assert!(
+        fixed.clone().all(|c| c.grade == Grade::Pass),
+        "{:#?}",
+        record.cases
+    );
     let celled = record.cases.iter().filter(|c| c.cell.is_some()).count();
     assert_eq!(celled, 6);
     let ids = |batch: u32| -> Vec<&str> {
@@ -324,11 +336,18 @@ fn a_recipe_card_measures_each_batch_for_what_it_is_and_merges_configurations() 
         assert_eq!(ids(prefill)[1..], rest);
     }
     for streams in 6..=7 {
-        let of = ["batch-throughput", "batch-throughput-mean", "request-rate-mean"];
+        let of = [
+            "batch-throughput",
+            "batch-throughput-mean",
+            "request-rate-mean",
+        ];
         assert_eq!(ids(streams)[..3], of);
     }
     assert_eq!(ids(8), ["recall", "recall-lower-bound"]);
-    assert_eq!(record.metrics.iter().filter(|m| m.batch.is_none()).count(), 0);
+    assert_eq!(
+        record.metrics.iter().filter(|m| m.batch.is_none()).count(),
+        0
+    );
 
     // Its requests in turn, never more at once than the batch has.
     let first = "concurrency = 4\nrequests = 4\n";
@@ -340,7 +359,10 @@ fn a_recipe_card_measures_each_batch_for_what_it_is_and_merges_configurations() 
     // Another configuration, of which something that matters differs.
     card_run(&work, &text.replace("seed = 1", "seed = 2"), "two");
     let two = only(work.path("two"));
-    let named = [format!("a={}", one.display()), format!("b={}", two.display())];
+    let named = [
+        format!("a={}", one.display()),
+        format!("b={}", two.display()),
+    ];
     let export = |more: &[&str]| {
         let args = ["export", "--format", "recipe-card", "-o", "out"];
         let named: Vec<&str> = named.iter().map(String::as_str).collect();
@@ -350,7 +372,10 @@ fn a_recipe_card_measures_each_batch_for_what_it_is_and_merges_configurations() 
     export(&[]).exits(0);
     let card: serde_json::Value =
         serde_json::from_slice(&fs::read(work.path("out/recipe-card.json")).unwrap()).unwrap();
-    assert_eq!((&card["version"], &card["default_config"]), (&1.into(), &"a".into()));
+    assert_eq!(
+        (&card["version"], &card["default_config"]),
+        (&1.into(), &"a".into())
+    );
     let (a, b) = (&card["configs"][0], &card["configs"][1]);
     for kind in ["code", "prose", "structured"] {
         assert!(a["decode"][kind].as_f64().unwrap() > 0.0);
@@ -363,7 +388,10 @@ fn a_recipe_card_measures_each_batch_for_what_it_is_and_merges_configurations() 
     assert_eq!(a["kv_pool_tokens"], serde_json::Value::Null);
     assert_eq!(a["absent"][0]["figure"], "kv_pool_tokens");
     assert_eq!(a["evidence"]["run"], record.run.id);
-    assert_eq!((&a["comparable"], &b["comparable"]), (&true.into(), &false.into()));
+    assert_eq!(
+        (&a["comparable"], &b["comparable"]),
+        (&true.into(), &false.into())
+    );
     assert_eq!(b["not_comparable"][0], "seed differs: 2 here, 1 in a");
     assert_eq!(b["not_comparable"].as_array().unwrap().len(), 1);
     let recalled = a["quality"][0]["value"].as_str().unwrap();
@@ -375,7 +403,9 @@ fn a_recipe_card_measures_each_batch_for_what_it_is_and_merges_configurations() 
     export(&["--force", "--default", "b"]).exits(0);
     let text = fs::read_to_string(work.path("out/recipe-card.json")).unwrap();
     assert!(text.contains("\"derivation\": \"stated\""), "{text}");
-    export(&["--force", "--default", "c"]).exits(2).says("\"c\" is none of the configurations");
+    export(&["--force", "--default", "c"])
+        .exits(2)
+        .says("\"c\" is none of the configurations");
 
     // A bundle that does not audit: nothing is written.
     let grades = fs::read_to_string(two.join("grades.jsonl")).unwrap();
@@ -393,7 +423,9 @@ fn a_recipe_card_measures_each_batch_for_what_it_is_and_merges_configurations() 
 fn decode_is_not_measured_without_counts_on_every_chunk() {
     let (work, text) = card_plan("");
     card_run(&work, &text, "one");
-    let record = *support::audit_of(&only(work.path("one")), None).derived.unwrap();
+    let record = *support::audit_of(&only(work.path("one")), None)
+        .derived
+        .unwrap();
     let decode = metric(&record, "decode-rate-mean/v1");
     assert_eq!((&decode.value, decode.n), (&None, 0));
     let why = "incomplete: 2 declared attempts have no such value";

@@ -245,6 +245,9 @@ fn the_shipped_suites_hold() {
         let tests = fs::exists(suites.join(name).join("scorer-tests.jsonl")).unwrap();
         let last = report["checks"].as_array().unwrap().last().unwrap().clone();
         let want = if tests { "passed" } else { "not_performed" };
-        assert_eq!((&last["name"], &last["outcome"]), (&"scorer-tests".into(), &want.into()));
+        assert_eq!(
+            (&last["name"], &last["outcome"]),
+            (&"scorer-tests".into(), &want.into())
+        );
     }
 }

@@ -65,7 +65,13 @@ fn of_all(
         .filter(|d| d.transport() == Transport::Completed)
         .filter_map(|d| rate(d.trace?))
         .collect();
-    let mut m = metric(id, "tokens/s", rates.len(), estimator, "every declared attempt");
+    let mut m = metric(
+        id,
+        "tokens/s",
+        rates.len(),
+        estimator,
+        "every declared attempt",
+    );
     let lacking = batch.len() - rates.len();
     if lacking == 0 {
         m.value = mean(&rates).map(|r| decimal(&r, 6));

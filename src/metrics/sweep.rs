@@ -86,13 +86,7 @@ fn of_repetitions(batch: &BatchOf, repetitions: u32, mine: &[Declared]) -> Vec<M
     metrics
 }
 
-pub(super) fn metric(
-    id: &str,
-    unit: &str,
-    n: usize,
-    estimator: &str,
-    denominator: &str,
-) -> Metric {
+pub(super) fn metric(id: &str, unit: &str, n: usize, estimator: &str, denominator: &str) -> Metric {
     Metric {
         id: id.into(),
         value: None,

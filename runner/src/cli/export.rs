@@ -9,11 +9,11 @@ use runseal::audit::{Reader, Verdict, audit};
 use runseal::bundle::read::read;
 use runseal::digest::Sha256Digest;
 use runseal::durable::{self, WriteOptions};
-use runseal::record::RunRecord;
+use runseal::export;
 use runseal::recipe_card::{self, Config};
+use runseal::record::RunRecord;
 use runseal::scorer::child::{ChildLimits, SUBCOMMAND, grade_in_child};
 use runseal::scorer::{GradeItem, GradeResult};
-use runseal::export;
 
 use super::{complain, own_path, print};
 
@@ -141,7 +141,9 @@ fn named(given: &str) -> anyhow::Result<(String, PathBuf)> {
     };
     let shown = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if name.is_empty() || name.len() > 120 || !name.chars().all(shown) {
-        bail!("{name:?} cannot name a configuration (hint: NAME=BUNDLE with a NAME of a-z, 0-9, '-', '_', '.')");
+        bail!(
+            "{name:?} cannot name a configuration (hint: NAME=BUNDLE with a NAME of a-z, 0-9, '-', '_', '.')"
+        );
     }
     Ok((name, path))
 }
