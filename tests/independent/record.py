@@ -338,13 +338,14 @@ def load(plan):
 
 
 def lagging(record):
-    """Medians that the client's lag is more than 1 % of, as they are reported."""
+    """Medians and mean times that the client's lag is more than 1 % of, as they are reported."""
     lag = record["client_lag"]
     if not lag:
         return []
-    medians = [m for m in record["metrics"] if m["unit"] == "ms" and m["estimator"].startswith("median") and m["value"]]
-    return [m["id"] + (f" @ stage {m['stage']}" if "stage" in m else "") for m in medians
-            if lag["p99_ns"] * 100 > int(m["value"].replace(".", "")) * 1000]
+    times = [m for m in record["metrics"] if m["unit"] == "ms" and m["value"]
+             and m["estimator"].startswith(("median", "arithmetic mean"))]
+    of = lambda m: "".join(f" @ {k} {m[k]}" for k in ("stage", "batch") if k in m)
+    return [m["id"] + of(m) for m in times if lag["p99_ns"] * 100 > Fraction(m["value"]) * 10**6]
 
 
 def conditions(plan, nodes):
