@@ -570,7 +570,7 @@ codes! {
         "Somebody else used the server while it was measured, so latencies and rates are not those of this load alone. The run is tainted.",
         "Measure on servers that nobody else uses.";
     ClientLag = "client-lag", Note,
-        "The client's own threads were late by more than 1 % of a reported median.",
+        "The client's own threads were late by more than 1 % of a reported median or mean time.",
         "What was measured is in part the measuring machine: stamps may be late by as much.",
         "Measure from a quieter or faster machine (`attest self-test` says what this one can do), or read these figures as upper bounds.";
     KeyMadeByRun = "key-made-by-run", Note,

@@ -14,13 +14,14 @@ use crate::metrics::Metric;
 use crate::metrics::exact::decimal;
 use crate::record::limitations::{Lang, text};
 use crate::record::{RunRecord, Status};
+use crate::server_facts::FactValue;
 
 /// Why a record has no such form.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExportError {
     /// It is of another kind.
-    #[error("the record is of no sweep (hint: run a suite with batches, such as context-sweep-v1)")]
+    #[error("the record is of no sweep (hint: run context-sweep-v1, or give --format recipe-card)")]
     NotASweep,
     /// The run did not end well.
     #[error("the run is not completed and untainted, so its figures are not published")]
@@ -61,7 +62,8 @@ pub struct Sweep {
 
 /// Makes the three files of a sweep's record.
 pub fn sweep(record: &RunRecord) -> Result<Sweep, ExportError> {
-    if record.input.batches.is_empty() {
+    let of_card = |b: &crate::suite::BatchOf| b.measures.is_some();
+    if record.input.batches.is_empty() || record.input.batches.iter().any(of_card) {
         return Err(ExportError::NotASweep);
     }
     if record.run.status != Status::Completed || !record.run.taints.is_empty() {
@@ -184,7 +186,7 @@ fn summary(record: &RunRecord, cells: &[Cell]) -> Value {
 
 /// The nearest binary64 of a decimal string of this project; JSON writes it in the
 /// shortest form that reads back as the same.
-fn number(text: &str) -> f64 {
+pub(crate) fn number(text: &str) -> f64 {
     text.parse().unwrap_or(f64::NAN)
 }
 
@@ -196,6 +198,71 @@ fn mean(values: &[f64]) -> f64 {
     let sum: BigRational = exact.unwrap_or_default().iter().sum();
     let n = BigRational::from_integer(values.len().max(1).into());
     number(&decimal(&(sum / n), 60))
+}
+
+/// Milliseconds as seconds, digit by digit, so that nothing is rounded twice.
+fn seconds(ms: &str) -> String {
+    let (whole, part) = ms.split_once('.').unwrap_or((ms, ""));
+    let whole = format!("{whole:0>4}");
+    let (seconds, millis) = whole.split_at(whole.len() - 3);
+    format!("{seconds}.{millis}{part}")
+}
+
+/// The method of speculative decoding, where every server states the same one.
+fn speculation(record: &RunRecord) -> Value {
+    let servers = record.servers.iter().flatten();
+    let facts = servers.flat_map(|s| s.facts.iter().filter(|f| f.name == "speculation"));
+    let stated: Vec<&Option<FactValue>> = facts.flat_map(|f| [&f.before, &f.after]).collect();
+    match stated.as_slice() {
+        [first, rest @ ..] if rest.iter().all(|s| s == first) => json!(first),
+        _ => Value::Null,
+    }
+}
+
+/// What a throughput record leaves open, beyond the rules of every record: which contexts
+/// were measured beside the limit, when, and whether speculation was measured against a
+/// control.
+fn caveats(record: &RunRecord, cells: &[Cell]) -> Vec<Value> {
+    let contexts: std::collections::BTreeSet<u64> = cells.iter().map(|c| c.context).collect();
+    let contexts: Vec<String> = contexts.iter().map(u64::to_string).collect();
+    let contexts = contexts.join(", ");
+    let mut out = Vec::new();
+    let mut say = |tr: String, en: String| out.push(json!({"tr": tr, "en": en}));
+    match record.runtime.context_limit_tokens {
+        Some(limit) => say(
+            format!(
+                "Sunucu bağlam sınırını {limit} token olarak bildirir; ölçülen hedefler yalnız {contexts} tokendır."
+            ),
+            format!(
+                "The server states a context limit of {limit} tokens; only targets of {contexts} tokens were measured."
+            ),
+        ),
+        None => say(
+            format!(
+                "Yalnız {contexts} tokenlık hedefler ölçüldü; sunucunun bağlam sınırı kayıtlı değil."
+            ),
+            format!(
+                "Only targets of {contexts} tokens were measured; the server's context limit is not recorded."
+            ),
+        ),
+    }
+    let day = record.run.finished.get(..10).unwrap_or("?");
+    say(
+        format!("Bu ölçüm {day} tarihindedir (UTC); servisin bugün çalıştığını göstermez."),
+        format!("This was measured on {day} (UTC); it does not show that the service runs today."),
+    );
+    say(
+        "Çıktı hızı nitelik, doğruluk ya da bağlam kapasitesi ölçmez.".into(),
+        "Output rates measure neither quality nor correctness nor the capacity of a context."
+            .into(),
+    );
+    if speculation(record).is_string() {
+        say(
+            "Spekülatif kod çözme kapalıyken bir kontrol ölçümü yoktur; hızlanmanın ondan geldiği söylenemez.".into(),
+            "There is no control without speculative decoding, so nothing is said to be faster because of it.".into(),
+        );
+    }
+    out
 }
 
 fn published(record: &RunRecord, cells: &[Cell], sources: Vec<Value>) -> Value {
@@ -218,11 +285,9 @@ fn published(record: &RunRecord, cells: &[Cell], sources: Vec<Value>) -> Value {
         .filter_map(|c| c.completion_tokens)
         .sum();
     let both = |tr: String, en: String| json!({"tr": tr, "en": en});
-    let caveats: Vec<Value> = record
-        .limitations
-        .iter()
-        .map(|l| both(text(l, Lang::Tr), text(l, Lang::En)))
-        .collect();
+    let mut caveats = caveats(record, cells);
+    let limitations = record.limitations.iter();
+    caveats.extend(limitations.map(|l| both(text(l, Lang::Tr), text(l, Lang::En))));
     let shown: Vec<Value> = cells
         .iter()
         .map(|c| {
@@ -233,7 +298,7 @@ fn published(record: &RunRecord, cells: &[Cell], sources: Vec<Value>) -> Value {
                 "repetitions": repetitions,
                 "aggregateTokensPerSecond": mean(&rates),
                 "meanRequestTokensPerSecond": number(c.request),
-                "meanTtftSeconds": number(c.first_ms) / 1000.0,
+                "meanTtftSeconds": number(&seconds(c.first_ms)),
                 "runTokensPerSecond": rates,
             })
         })
@@ -276,8 +341,13 @@ fn published(record: &RunRecord, cells: &[Cell], sources: Vec<Value>) -> Value {
             "modelId": name,
             "modelName": name,
             "modelRevision": model.and_then(|c| c.revision.clone()),
+            // Nothing in a record says how a model is cut up over ranks, or in which types.
+            "tensorParallel": null,
             "maxConcurrency": record.requests.concurrency,
             "contextLimitTokens": record.runtime.context_limit_tokens,
+            "weightDtype": null,
+            "kvDtype": null,
+            "speculativeMethod": speculation(record),
             "reasoningEffort": record.requests.reasoning_effort,
             "temperature": number(&record.requests.temperature),
             "outputTokens": output,
@@ -297,15 +367,30 @@ fn published(record: &RunRecord, cells: &[Cell], sources: Vec<Value>) -> Value {
 mod tests {
     use super::*;
 
-    /// Three cells of a published sweep: its mean is that of its two rates, to the bit.
+    /// All cells of a published sweep: its mean is that of its two rates, to the bit.
     #[test]
     fn means_are_those_of_the_published_sweep() {
-        for (want, runs) in [
-            (46.92754002611305, [46.48148674453251, 47.373593307693596]),
-            (66.01695830674277, [61.130180890766, 70.90373572271952]),
-            (93.1577273671081, [92.3743290750869, 93.94112565912928]),
+        let published = include_str!("../tests/published/sweep.json");
+        let published: Value = serde_json::from_str(published).unwrap();
+        let cells = published["cells"].as_array().unwrap();
+        assert_eq!(cells.len(), 15);
+        for cell in cells {
+            let runs = cell["runTokensPerSecond"].as_array().unwrap();
+            let runs: Vec<f64> = runs.iter().filter_map(Value::as_f64).collect();
+            let want = cell["aggregateTokensPerSecond"].as_f64().unwrap();
+            assert_eq!(mean(&runs).to_bits(), want.to_bits(), "{cell}");
+        }
+    }
+
+    #[test]
+    fn seconds_are_milliseconds_with_the_point_moved() {
+        for (ms, want) in [
+            ("571.868110", "0.571868110"),
+            ("56445.995988", "56.445995988"),
+            ("0.000001", "0.000000001"),
+            ("7", "0.007"),
         ] {
-            assert_eq!(mean(&runs).to_bits(), f64::to_bits(want));
+            assert_eq!(seconds(ms), want);
         }
     }
 }

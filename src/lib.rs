@@ -20,6 +20,7 @@ pub mod leftovers;
 pub mod metrics;
 pub mod oms;
 pub mod plan;
+pub mod recipe_card;
 pub mod record;
 pub mod relpath;
 pub mod response;

@@ -26,6 +26,20 @@ pub const MAX_ATTEMPTS: u64 = 1_000_000;
 /// Roles that a checkpoint can have.
 pub const ROLES: [&str; 4] = ["target", "draft", "adapter", "tokenizer"];
 
+/// Fields of a request body that have a setting of their own; neither a plan nor a case
+/// may set them otherwise.
+pub const OWN_FIELDS: [&str; 9] = [
+    "messages",
+    "model",
+    "max_tokens",
+    "max_completion_tokens",
+    "temperature",
+    "seed",
+    "stream",
+    "stream_options",
+    "reasoning_effort",
+];
+
 /// Why a plan was refused.
 #[derive(Debug, thiserror::Error)]
 #[error("plan: {0} (hint: `attest init` writes a commented plan to start from)")]
@@ -317,22 +331,11 @@ impl RunPlan {
         if self.requests.seed > json::MAX_INTEGER {
             return bad("the seed is past 2^53".into());
         }
-        const OURS: [&str; 9] = [
-            "messages",
-            "model",
-            "max_tokens",
-            "max_completion_tokens",
-            "temperature",
-            "seed",
-            "stream",
-            "stream_options",
-            "reasoning_effort",
-        ];
         if let Some(key) = self
             .requests
             .extra
             .keys()
-            .find(|k| OURS.contains(&k.as_str()))
+            .find(|k| OWN_FIELDS.contains(&k.as_str()))
         {
             return bad(format!(
                 "requests.extra may not set {key:?}; it has a setting of its own"

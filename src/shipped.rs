@@ -51,6 +51,16 @@ const SHIPPED: &[(&str, [&str; 5])] = &[
             "945d81d80fa0215bc2d68ab98cf6ab9e87e5c5d1d8a60241b144b28d4556b09f",
         ],
     ),
+    (
+        "recipe-card-v1",
+        [
+            "e272771f0171f367fa3428370c0a0240258137149105bd005d0cc6927248192f",
+            "2a6a1e26d29c90aaea85246844ebed7a9d6ae92f028a061969989b17163813dc",
+            "e31401f444413908a56a3bd2c02e0f10efbe27eea433971264d2558d2943c783",
+            "f6f90de4310ad899a657a01060351c2c7b9379acaea41686e5f15c9fcb40c9b0",
+            "0b9dd2d6c562f80b75f76fafba05bbff801369a94d352400b1b4183a7b02d193",
+        ],
+    ),
 ];
 
 /// The digests that a shipped suite of this name has; `None` for other names.

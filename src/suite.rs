@@ -9,12 +9,12 @@
 use hmac::{Hmac, KeyInit, Mac};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use sha2::Sha256;
 
 use crate::digest::{Enc, Sha256Digest, tree_root};
 use crate::json;
-use crate::plan::RequestSettings;
+use crate::plan::{OWN_FIELDS, RequestSettings};
 use crate::relpath::RelPath;
 
 /// The place in a prompt that the per-run prefix fills.
@@ -64,23 +64,73 @@ pub struct SuiteToml {
     /// one entry per case.
     #[serde(default, rename = "cell", skip_serializing_if = "Vec::is_empty")]
     pub cells: Vec<CellOf>,
-    /// The batches that a sweep sends, in the order of the cases: each batch has the
-    /// next `concurrency` of them.
+    /// The batches that a sweep or card sends, in the order of the cases: each batch has
+    /// the next `requests` of them, or `concurrency` where it does not say.
     #[serde(default, rename = "batch", skip_serializing_if = "Vec::is_empty")]
     pub batches: Vec<BatchOf>,
 }
 
-/// A batch of a sweep: so many requests at once, none of the next batch before all of
-/// them have ended.
+/// A batch: so many requests at once, none of the next batch before all of this one have
+/// ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BatchOf {
     /// Length that its prompts aim at, in tokens.
     pub context_tokens: u64,
-    /// Its requests, all sent at once.
+    /// Requests that are open at once.
     pub concurrency: u32,
-    /// Tokens that each request is to generate.
+    /// Tokens that each request is to generate; of a recall batch, the most.
     pub output_tokens: u64,
+    /// Its requests, each new one sent when an earlier one has ended; absent where all
+    /// are sent at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<u32>,
+    /// What it measures, which decides its figures; absent in a sweep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measures: Option<Measure>,
+    /// Kind of text that its prompts ask for, for example `code`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompts: Option<String>,
+}
+
+/// What a batch of a card measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// Output after the first chunk.
+    Decode,
+    /// Input, up to the first output.
+    Prefill,
+    /// Output of several requests at once.
+    Aggregate,
+    /// Whether needles come back.
+    Recall,
+}
+
+impl BatchOf {
+    /// How many requests it has.
+    pub fn size(&self) -> u32 {
+        self.requests.unwrap_or(self.concurrency)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let fits = |n: u64| (1..=json::MAX_INTEGER).contains(&n);
+        if self.concurrency == 0 || !fits(self.context_tokens) || !fits(self.output_tokens) {
+            return Err("a batch has a 0 or a number out of range".into());
+        }
+        if self.size() < self.concurrency {
+            let (size, at_once) = (self.size(), self.concurrency);
+            return Err(format!(
+                "a batch of {size} requests cannot have {at_once} at once"
+            ));
+        }
+        let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        let named = |p: &String| !p.is_empty() && p.chars().all(legal);
+        if self.prompts.as_ref().is_some_and(|p| !named(p)) {
+            return Err("prompts of a batch must be of a-z, 0-9 and '-'".into());
+        }
+        Ok(())
+    }
 }
 
 /// A case's place in a grid of lengths and depths. It stands in `suite.toml`, so that
@@ -151,6 +201,9 @@ pub struct Case {
     pub id: String,
     /// What the scorer compares with; its shape is the scorer's business.
     pub expect: Value,
+    /// Further fields of its request body, over those of the plan.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub extra: Map<String, Value>,
     /// Kind of case, for example `extract`.
     pub kind: String,
     /// Completion cap in tokens.
@@ -241,10 +294,7 @@ impl SuiteToml {
             one_slot(&w.messages).map_err(bad)?;
         }
         for batch in &toml.batches {
-            let fits = |n: u64| (1..=json::MAX_INTEGER).contains(&n);
-            if batch.concurrency == 0 || !fits(batch.context_tokens) || !fits(batch.output_tokens) {
-                return Err(bad("a batch has a 0 or a number out of range".into()));
-            }
+            batch.check().map_err(bad)?;
         }
         if toml
             .warmup
@@ -271,7 +321,7 @@ impl SuiteToml {
     /// for a suite without batches.
     pub fn batch_numbers(&self) -> impl Iterator<Item = usize> + '_ {
         let batches = self.batches.iter().enumerate();
-        batches.flat_map(|(i, b)| std::iter::repeat_n(i, b.concurrency as usize))
+        batches.flat_map(|(i, b)| std::iter::repeat_n(i, b.size() as usize))
     }
 }
 
@@ -296,6 +346,11 @@ pub fn parse_cases(bytes: &[u8]) -> Result<Vec<Case>, SuiteError> {
             )));
         }
         one_slot(&case.messages).map_err(|e| bad(format!("line {line_no}: {e}")))?;
+        if let Some(key) = case.extra.keys().find(|k| OWN_FIELDS.contains(&k.as_str())) {
+            return Err(bad(format!(
+                "line {line_no}: extra may not set {key:?}; it has a setting of its own"
+            )));
+        }
         cases.push(case);
         if cases.len() > MAX_CASES {
             return Err(bad(format!("more than {MAX_CASES} cases")));
@@ -345,7 +400,7 @@ impl Suite {
     /// Batches share out the cases, whole.
     fn check_batches(&self) -> Result<(), String> {
         let batches = &self.toml.batches;
-        let sent: u64 = batches.iter().map(|b| u64::from(b.concurrency)).sum();
+        let sent: u64 = batches.iter().map(|b| u64::from(b.size())).sum();
         if batches.is_empty() || sent == self.cases.len() as u64 {
             return Ok(());
         }
@@ -355,15 +410,34 @@ impl Suite {
         ))
     }
 
-    /// Where there are cells, every case has one, and each haystack is the one it names.
+    /// The cases that have a cell where there are cells: those of the recall batches
+    /// where batches say what they measure, else all.
+    fn celled(&self) -> std::collections::BTreeMap<&str, &Case> {
+        let batches = &self.toml.batches;
+        let measured = batches.iter().any(|b| b.measures.is_some());
+        let recall = |i: usize| batches[i].measures == Some(Measure::Recall);
+        let of_recall: Vec<bool> = self.toml.batch_numbers().map(recall).collect();
+        let cases = self.cases.iter().enumerate();
+        cases
+            .filter(|(i, _)| !measured || of_recall.get(*i) == Some(&true))
+            .map(|(_, c)| (c.id.as_str(), c))
+            .collect()
+    }
+
+    /// Where there are cells, every such case has one, and each haystack is the one it
+    /// names.
     fn check_cells(&self) -> Result<(), String> {
         let cells = &self.toml.cells;
-        if !cells.is_empty() && cells.len() != self.cases.len() {
-            let (cells, cases) = (cells.len(), self.cases.len());
+        let by_id = self.celled();
+        let needed = self
+            .toml
+            .batches
+            .iter()
+            .any(|b| b.measures == Some(Measure::Recall));
+        if (needed || !cells.is_empty()) && cells.len() != by_id.len() {
+            let (cells, cases) = (cells.len(), by_id.len());
             return Err(format!("there are {cells} cells for {cases} cases"));
         }
-        let by_id: std::collections::BTreeMap<&str, &Case> =
-            self.cases.iter().map(|c| (c.id.as_str(), c)).collect();
         for cell in cells {
             let case = by_id
                 .get(cell.case.as_str())
@@ -391,11 +465,13 @@ impl Suite {
         nonce: &[u8; 32],
         key: &AttemptKey,
     ) -> Option<Vec<u8>> {
+        let mut body = settings.extra.clone();
         let (messages, max_tokens) = if key.case == WARMUP {
             let w = self.toml.warmup.as_ref()?;
             (&w.messages, w.max_tokens)
         } else {
             let case = self.case(&key.case)?;
+            body.extend(case.extra.clone());
             (&case.messages, case.max_tokens)
         };
         let prefix = prefix(&self.toml, nonce, key);
@@ -403,7 +479,6 @@ impl Suite {
             .iter()
             .map(|m| json!({"role": m.role, "content": m.content.replace(SLOT, &prefix)}))
             .collect();
-        let mut body = settings.extra.clone();
         let mut set = |k: &str, v: Value| body.insert(k.to_owned(), v);
         set("messages", messages.into());
         set("model", settings.model.clone().into());
@@ -539,6 +614,10 @@ prefix_length = 40
             format!("{}\n", CASE.replace("{{prefix}}", "x")),
             format!("{}\n", CASE.replace("\"c1\"", "\"warmup\"")),
             format!("{}\n", CASE.replace("\"kind\"", "\"kind\":\"x\",\"kind\"")),
+            format!(
+                "{}\n",
+                CASE.replace("\"id\"", "\"extra\":{\"seed\":1},\"id\"")
+            ),
         ] {
             assert!(parse_cases(bad.as_bytes()).is_err(), "{bad}");
         }

@@ -124,6 +124,7 @@ fn the_shipped_suites_are_what_the_auditor_knows() {
         "serving-performance-v1",
         "needle-recall-v1",
         "context-sweep-v1",
+        "recipe-card-v1",
     ] {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("runner/suites")
@@ -176,4 +177,57 @@ fn cells_that_do_not_fit_their_cases_are_refused() {
         &cases,
         "out of range",
     );
+}
+
+/// Batches that say what they measure: as many cases as they say, needles with cells.
+#[test]
+fn batches_of_a_card_that_do_not_fit_are_refused() {
+    let folder =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("runner/suites/recipe-card-v1");
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let (toml, cases) = (read("suite.toml"), read("cases.jsonl"));
+    let suite = Suite::parse(toml.as_bytes(), cases.as_bytes()).unwrap();
+    let sizes: Vec<u32> = suite.toml.batches.iter().map(|b| b.size()).collect();
+    assert_eq!(sizes, [2, 2, 2, 2, 2, 4, 8, 6]);
+    assert_eq!(suite.toml.batch_numbers().filter(|n| *n == 7).count(), 6);
+    let refused = |toml: &str, cases: &str, why: &str| {
+        let e = Suite::parse(toml.as_bytes(), cases.as_bytes()).unwrap_err();
+        assert!(e.why.contains(why), "{e}");
+    };
+    let with = |from: &str, to: &str| {
+        assert!(toml.contains(from), "{from}");
+        toml.replacen(from, to, 1)
+    };
+    let four = "concurrency = 4\nrequests = 4";
+    refused(
+        &with(four, "concurrency = 4\nrequests = 3"),
+        &cases,
+        "3 requests cannot have 4 at once",
+    );
+    refused(
+        &with(four, "concurrency = 4\nrequests = 5"),
+        &cases,
+        "29 requests for 28 cases",
+    );
+    refused(&with("\"code\"", "\"\""), &cases, "prompts of a batch");
+    refused(
+        &with("\"aggregate\"", "\"speed\""),
+        &cases,
+        "unknown variant",
+    );
+    // A needle without its cell, and a cell of what is no needle.
+    refused(
+        &with("measures = \"recall\"", "measures = \"aggregate\""),
+        &cases,
+        "6 cells for 0 cases",
+    );
+    let first = toml.find("[[cell]]").unwrap();
+    refused(&toml[..first], &cases, "0 cells for 6 cases");
+    refused(
+        &with("case = \"len192-depth0\"", "case = \"code-1\""),
+        &cases,
+        "has no case",
+    );
+    let own = cases.replacen("\"ignore_eos\":true", "\"max_tokens\":9", 1);
+    refused(&toml, &own, "extra may not set \"max_tokens\"");
 }

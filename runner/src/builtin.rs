@@ -48,6 +48,7 @@ pub const SUITES: &[&str] = &[
     "serving-performance-v1",
     "needle-recall-v1",
     "context-sweep-v1",
+    "recipe-card-v1",
 ];
 
 /// A shipped suite by name.
@@ -65,6 +66,7 @@ pub fn suite(name: &str) -> Option<SuiteFiles> {
         "serving-performance-v1" => shipped!("serving-performance-v1"),
         "needle-recall-v1" => shipped!("needle-recall-v1"),
         "context-sweep-v1" => shipped!("context-sweep-v1"),
+        "recipe-card-v1" => shipped!("recipe-card-v1"),
         _ => None,
     }
 }

@@ -205,7 +205,15 @@ fn a_sweep_decides_itself_how_many_are_open() {
 /// What an audit of the bundle says once its suite.toml is another, by the subjects of
 /// the findings. The changed bytes are findings too, of their own.
 fn audited_with(work: &Work, change: &[(&str, &str)], without_cases: bool) -> Vec<String> {
-    let mut raw = runseal::bundle::read::read(&work.bundle()).unwrap();
+    audited_in(&work.bundle(), change, without_cases)
+}
+
+fn audited_in(
+    bundle: &std::path::Path,
+    change: &[(&str, &str)],
+    without_cases: bool,
+) -> Vec<String> {
+    let mut raw = runseal::bundle::read::read(bundle).unwrap();
     let path = |p| runseal::relpath::RelPath::parse(p).unwrap();
     let toml = path("suite/suite.toml");
     let mut text = String::from_utf8(raw.files[&toml].clone()).unwrap();
@@ -253,4 +261,174 @@ fn batches_that_overlap_or_leave_cases_out_are_found() {
     let seven = audited_with(&work, &[(first, second)], true);
     let count = "suite/suite.toml: its batches have 7 requests for 6 declared cases".to_owned();
     assert!(seven.contains(&count), "{seven:?}");
+}
+
+/// The shipped card's suite in a plan of its own.
+fn card_plan(more: &str) -> (Work, String) {
+    let plan = Plan {
+        replicas: 1,
+        ..Plan::default()
+    };
+    let work = Work::new(&plan);
+    let text = plan
+        .text()
+        .replace(
+            "\"tiny\"",
+            "\"recipe-card-v1\"\nwithholdable = [\"responses.jsonl\"]",
+        )
+        .replace("max_tokens = 256", &format!("max_tokens = 64\n{more}"))
+        .replace("concurrency = 1\n", "concurrency = 8\n");
+    (work, text)
+}
+
+fn card_run(work: &Work, text: &str, name: &str) {
+    fs::write(work.path("attest.toml"), text).unwrap();
+    work.start_command(work.command(&["run", "--out", name]))
+        .end()
+        .exits(0);
+}
+
+fn only(folder: std::path::PathBuf) -> std::path::PathBuf {
+    let mut entries = fs::read_dir(folder).unwrap();
+    entries.next().unwrap().unwrap().path()
+}
+
+#[test]
+fn a_recipe_card_measures_each_batch_for_what_it_is_and_merges_configurations() {
+    let (work, text) = card_plan("continuous_usage = true");
+    card_run(&work, &text, "one");
+    let one = only(work.path("one"));
+    let report = support::audit_of(&one, Some(work.path("keys/attest.pub.pem")));
+    // Every figure was recomputed, and equals what the record says.
+    assert_eq!(
+        report.verdict,
+        runseal::audit::Verdict::Verified,
+        "{:#?}",
+        report.findings
+    );
+    for f in &report.figures {
+        assert_eq!(f.derivation, "recomputed", "{}", f.id);
+        assert_eq!(f.stated, f.recomputed, "{}", f.id);
+        assert!(f.recomputed.is_some(), "{}: {:?}", f.id, f.note);
+    }
+    let record = *report.derived.unwrap();
+    assert_eq!((record.run.kind.as_str(), record.cases.len()), ("card", 28));
+    assert_eq!(record.transport.completed, 28);
+    let fixed = record.cases.iter().take(22);
+    assert!(
+        fixed.clone().all(|c| c.grade == Grade::Pass),
+        "{:#?}",
+        record.cases
+    );
+    let celled = record.cases.iter().filter(|c| c.cell.is_some()).count();
+    assert_eq!(celled, 6);
+    let ids = |batch: u32| -> Vec<&str> {
+        let mine = record.metrics.iter().filter(|m| m.batch == Some(batch));
+        mine.map(|m| m.id.strip_suffix("/v1").unwrap()).collect()
+    };
+    let rest = ["first-generated-mean", "fixed-output"];
+    for decode in 1..=3 {
+        assert_eq!(ids(decode)[..2], ["decode-rate-mean", "request-rate-mean"]);
+        assert_eq!(ids(decode)[2..], rest);
+    }
+    for prefill in 4..=5 {
+        assert_eq!(ids(prefill)[..1], ["prefill-rate-mean"]);
+        assert_eq!(ids(prefill)[1..], rest);
+    }
+    for streams in 6..=7 {
+        let of = [
+            "batch-throughput",
+            "batch-throughput-mean",
+            "request-rate-mean",
+        ];
+        assert_eq!(ids(streams)[..3], of);
+    }
+    assert_eq!(ids(8), ["recall", "recall-lower-bound"]);
+    assert_eq!(
+        record.metrics.iter().filter(|m| m.batch.is_none()).count(),
+        0
+    );
+
+    // Its requests in turn, never more at once than the batch has.
+    let first = "concurrency = 4\nrequests = 4\n";
+    let found = audited_in(&one, &[(first, "concurrency = 1\nrequests = 4\n")], false);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains("batch 6 of repetition 0: "), "{found:?}");
+    assert!(found[0].ends_with("of its requests were open at once, 1 planned"));
+
+    // Another configuration, of which something that matters differs.
+    card_run(&work, &text.replace("seed = 1", "seed = 2"), "two");
+    let two = only(work.path("two"));
+    let named = [
+        format!("a={}", one.display()),
+        format!("b={}", two.display()),
+    ];
+    let export = |more: &[&str]| {
+        let args = ["export", "--format", "recipe-card", "-o", "out"];
+        let named: Vec<&str> = named.iter().map(String::as_str).collect();
+        let command = work.command(&[&args[..], &named, more].concat());
+        work.start_command(command).end()
+    };
+    export(&[]).exits(0);
+    let card: serde_json::Value =
+        serde_json::from_slice(&fs::read(work.path("out/recipe-card.json")).unwrap()).unwrap();
+    assert_eq!(
+        (&card["version"], &card["default_config"]),
+        (&1.into(), &"a".into())
+    );
+    let (a, b) = (&card["configs"][0], &card["configs"][1]);
+    for kind in ["code", "prose", "structured"] {
+        assert!(a["decode"][kind].as_f64().unwrap() > 0.0);
+    }
+    assert_eq!(a["prefill"][1]["context"], 512);
+    assert_eq!(a["concurrency"][1]["streams"], 8);
+    // From the server's own documents, which state no pool.
+    assert_eq!(a["max_context"], 1024);
+    assert_eq!(a["max_concurrent"], 8);
+    assert_eq!(a["kv_pool_tokens"], serde_json::Value::Null);
+    assert_eq!(a["absent"][0]["figure"], "kv_pool_tokens");
+    assert_eq!(a["evidence"]["run"], record.run.id);
+    assert_eq!(
+        (&a["comparable"], &b["comparable"]),
+        (&true.into(), &false.into())
+    );
+    assert_eq!(b["not_comparable"][0], "seed differs: 2 here, 1 in a");
+    assert_eq!(b["not_comparable"].as_array().unwrap().len(), 1);
+    let recalled = a["quality"][0]["value"].as_str().unwrap();
+    assert!(recalled.contains("/6 up to 2"), "{recalled}");
+    export(&[]).exits(2).says("left alone");
+
+    // Answers that are not there: recall is then only said, and the card says so.
+    fs::remove_file(two.join("responses.jsonl")).unwrap();
+    export(&["--force", "--default", "b"]).exits(0);
+    let text = fs::read_to_string(work.path("out/recipe-card.json")).unwrap();
+    assert!(text.contains("\"derivation\": \"stated\""), "{text}");
+    export(&["--force", "--default", "c"])
+        .exits(2)
+        .says("\"c\" is none of the configurations");
+
+    // A bundle that does not audit: nothing is written.
+    let grades = fs::read_to_string(two.join("grades.jsonl")).unwrap();
+    fs::write(two.join("grades.jsonl"), grades.replacen("pass", "fail", 1)).unwrap();
+    fs::remove_file(work.path("out/recipe-card.json")).unwrap();
+    export(&[]).exits(1).says("was not exported");
+    assert!(!work.path("out/recipe-card.json").exists());
+    // Nor is a card a sweep.
+    let args = ["export", one.to_str().unwrap(), "-o", "out"];
+    let sweep = work.start_command(work.command(&args)).end();
+    sweep.exits(2).says("--format recipe-card");
+}
+
+#[test]
+fn decode_is_not_measured_without_counts_on_every_chunk() {
+    let (work, text) = card_plan("");
+    card_run(&work, &text, "one");
+    let record = *support::audit_of(&only(work.path("one")), None)
+        .derived
+        .unwrap();
+    let decode = metric(&record, "decode-rate-mean/v1");
+    assert_eq!((&decode.value, decode.n), (&None, 0));
+    let why = "incomplete: 2 declared attempts have no such value";
+    assert_eq!(decode.note.as_deref(), Some(why));
+    assert!(metric(&record, "prefill-rate-mean/v1").value.is_some());
 }

@@ -231,3 +231,23 @@ fn a_pinned_data_set_is_what_verify_reads() {
         said.stderr
     );
 }
+
+/// The shipped suites, by the same look that users' own get.
+#[test]
+fn the_shipped_suites_hold() {
+    let suites = Path::new(env!("CARGO_MANIFEST_DIR")).join("suites");
+    for name in runseal_runner::builtin::SUITES {
+        let said = attest(&suites, &["suite", "check", name, "--format", "json"]);
+        assert_eq!(said.code, 0, "{name}: {}{}", said.stdout, said.stderr);
+        let report: Value = serde_json::from_str(&said.stdout).unwrap();
+        let shipped = runseal::shipped::digest(name).unwrap();
+        assert_eq!(report["suite"], shipped.suite.hex());
+        let tests = fs::exists(suites.join(name).join("scorer-tests.jsonl")).unwrap();
+        let last = report["checks"].as_array().unwrap().last().unwrap().clone();
+        let want = if tests { "passed" } else { "not_performed" };
+        assert_eq!(
+            (&last["name"], &last["outcome"]),
+            (&"scorer-tests".into(), &want.into())
+        );
+    }
+}

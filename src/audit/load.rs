@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::Audit;
-use super::requests::subject;
+use super::requests::{most_open, subject};
 use crate::bundle::Evidence;
 use crate::codes::Code;
 use crate::event::Event;
@@ -93,8 +93,8 @@ pub fn due(a: &mut Audit, e: &Evidence) {
     }
 }
 
-/// A batch of a sweep begins when the one before it is over, so that never more
-/// requests are open than it has. Its size is the number of its cases.
+/// A batch begins when the one before it is over, and never has more requests open than
+/// it says. Its size is the number of its cases.
 pub fn batches(a: &mut Audit, e: &Evidence) {
     let declared = e.plan.suite.case_ids.len();
     let in_batches = e.suite_toml.batch_numbers().count();
@@ -111,6 +111,7 @@ pub fn batches(a: &mut Audit, e: &Evidence) {
         .zip(e.suite_toml.batch_numbers())
         .collect();
     let mut spans: BTreeMap<(u32, usize), (u64, u64)> = BTreeMap::new();
+    let mut of: BTreeMap<(u32, usize), Vec<&Trace>> = BTreeMap::new();
     for t in e.traces.requests.iter().filter(|t| !t.warmup) {
         let Some(batch) = batch_of.get(t.case.as_str()) else {
             continue;
@@ -118,6 +119,18 @@ pub fn batches(a: &mut Audit, e: &Evidence) {
         let end = t.end.unwrap_or(u64::MAX);
         let span = spans.entry((t.rep, *batch)).or_insert((t.queued, end));
         *span = (span.0.min(t.queued), span.1.max(end));
+        of.entry((t.rep, *batch)).or_default().push(t);
+    }
+    for ((rep, batch), traces) in of {
+        let most = most_open(traces.into_iter());
+        let planned = e.suite_toml.batches[batch].concurrency;
+        if most > i64::from(planned) {
+            a.add(
+                Code::RequestNotAsPlanned,
+                &format!("batch {} of repetition {rep}", batch + 1),
+                format!("{most} of its requests were open at once, {planned} planned"),
+            );
+        }
     }
     let mut over = 0;
     for ((rep, batch), (start, end)) in spans {

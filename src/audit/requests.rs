@@ -134,10 +134,10 @@ fn peers(a: &mut Audit, e: &Evidence) {
     }
 }
 
-/// A closed loop never has more requests open than it has clients.
-fn at_once(a: &mut Audit, e: &Evidence) {
+/// Most requests of these that were open at once.
+pub(super) fn most_open<'a>(traces: impl Iterator<Item = &'a Trace>) -> i64 {
     let mut edges: Vec<(u64, i64)> = Vec::new();
-    for t in e.traces.requests.iter().filter(|t| !t.warmup) {
+    for t in traces {
         let Some(send) = t.send else { continue };
         // A span of no length opens nothing, and half-open spans that touch do
         // not overlap: ends sort before starts.
@@ -152,6 +152,12 @@ fn at_once(a: &mut Audit, e: &Evidence) {
         open += step;
         most = most.max(open);
     }
+    most
+}
+
+/// A closed loop never has more requests open than it has clients.
+fn at_once(a: &mut Audit, e: &Evidence) {
+    let most = most_open(e.traces.requests.iter().filter(|t| !t.warmup));
     let clients = i64::from(e.plan.load.concurrency);
     if most > clients {
         a.add(

@@ -1,6 +1,7 @@
 //! Figures: exact arithmetic and the definitions of docs/metrics.md.
 
 pub mod exact;
+pub mod rates;
 pub mod recall;
 pub mod serving;
 pub mod sweep;
@@ -34,7 +35,7 @@ pub struct Metric {
     /// over the whole run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage: Option<u32>,
-    /// Batch of a sweep, from 1, in the order of suite.toml; absent elsewhere.
+    /// Batch of a sweep or card, from 1, in the order of suite.toml; absent elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<u32>,
     /// Repetition of that batch, from 0; absent where the figure is over all of them.

@@ -1,53 +1,45 @@
-//! Figures of a context sweep, batch by batch. The estimators are those of the
-//! published sweep: the rate of a batch, and the mean of the rates of its repetitions.
+//! Figures of sweeps and cards, batch by batch. The estimators of a sweep are those of
+//! the published one: the rate of a batch, and the mean of the rates of its repetitions.
+//! The batches of a card say what they measure, and have figures for that.
 
 use std::collections::BTreeMap;
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
 
-use super::Metric;
 use super::exact::{decimal, ratio};
+use super::{Metric, rates, recall};
+use crate::bundle::files::GradeLine;
 use crate::grading::Declared;
 use crate::plan::RunPlan;
-use crate::suite::SuiteToml;
+use crate::suite::{BatchOf, Measure, SuiteToml};
 use crate::trace::{Trace, Transport};
 
 const S: u128 = 1_000_000_000;
 const MS: u128 = 1_000_000;
 
-/// All figures: for each batch of the suite the rate of each repetition, the mean of
-/// those rates, mean request rate, mean time to first output, and how many attempts
-/// generated the fixed number of tokens. There is none over several batches.
-pub fn sweep(suite: &SuiteToml, plan: &RunPlan, declared: &[Declared]) -> Vec<Metric> {
+/// All figures, batch by batch; there is none over several batches. `grades` are in the
+/// order of `declared`.
+pub fn sweep(
+    suite: &SuiteToml,
+    plan: &RunPlan,
+    declared: &[Declared],
+    grades: &[GradeLine],
+) -> Vec<Metric> {
     let cases = plan.suite.case_ids.iter().map(String::as_str);
     let batch_of: BTreeMap<&str, usize> = cases.zip(suite.batch_numbers()).collect();
     let mut out = Vec::new();
     for (i, batch) in suite.batches.iter().enumerate() {
-        let mine: Vec<Declared> = declared
+        let (mine, grades): (Vec<Declared>, Vec<GradeLine>) = declared
             .iter()
-            .copied()
-            .filter(|d| batch_of.get(d.case) == Some(&i))
-            .collect();
-        let rates: Vec<Result<BigRational, String>> = (0..plan.load.repetitions)
-            .map(|rep| {
-                let of: Vec<Declared> = mine.iter().copied().filter(|d| d.rep == rep).collect();
-                rate(&of)
-            })
-            .collect();
-        let mut metrics: Vec<Metric> = rates
-            .iter()
-            .zip(0..)
-            .map(|(rate, rep)| Metric {
-                rep: Some(rep),
-                ..one_rate(rate, batch.concurrency as usize)
-            })
-            .collect();
-        metrics.push(mean_rate(&rates));
-        metrics.push(request_rate(&mine));
-        metrics.push(first_generated(&mine));
-        let fixed = batch.output_tokens.min(plan.requests.max_tokens);
-        metrics.push(fixed_output(&mine, fixed));
+            .zip(grades)
+            .filter(|(d, _)| batch_of.get(d.case) == Some(&i))
+            .map(|(d, g)| (*d, g.clone()))
+            .unzip();
+        let metrics = match batch.measures {
+            Some(Measure::Recall) => recall::recall(&grades).to_vec(),
+            _ => of_batch(batch, plan, &mine),
+        };
         out.extend(metrics.into_iter().map(|m| Metric {
             batch: Some(i as u32 + 1),
             ..m
@@ -56,7 +48,45 @@ pub fn sweep(suite: &SuiteToml, plan: &RunPlan, declared: &[Declared]) -> Vec<Me
     out
 }
 
-fn metric(id: &str, unit: &str, n: usize, estimator: &str, denominator: &str) -> Metric {
+/// In a sweep, and of several streams: the rate of each repetition and the mean of those.
+/// Of decode and prefill: the mean of their rates. Then mean request rate, mean time to
+/// first output, and how many attempts generated the fixed number of tokens.
+fn of_batch(batch: &BatchOf, plan: &RunPlan, mine: &[Declared]) -> Vec<Metric> {
+    let mut metrics = match batch.measures {
+        Some(Measure::Decode) => vec![rates::decode(mine), request_rate(mine)],
+        Some(Measure::Prefill) => vec![rates::prefill(mine)],
+        _ => {
+            let mut metrics = of_repetitions(batch, plan.load.repetitions, mine);
+            metrics.push(request_rate(mine));
+            metrics
+        }
+    };
+    metrics.push(first_generated(mine));
+    let fixed = batch.output_tokens.min(plan.requests.max_tokens);
+    metrics.push(fixed_output(mine, fixed));
+    metrics
+}
+
+fn of_repetitions(batch: &BatchOf, repetitions: u32, mine: &[Declared]) -> Vec<Metric> {
+    let rates: Vec<Result<BigRational, String>> = (0..repetitions)
+        .map(|rep| {
+            let of: Vec<Declared> = mine.iter().copied().filter(|d| d.rep == rep).collect();
+            rate(&of)
+        })
+        .collect();
+    let mut metrics: Vec<Metric> = rates
+        .iter()
+        .zip(0..)
+        .map(|(rate, rep)| Metric {
+            rep: Some(rep),
+            ..one_rate(rate, batch.size() as usize)
+        })
+        .collect();
+    metrics.push(mean_rate(&rates));
+    metrics
+}
+
+pub(super) fn metric(id: &str, unit: &str, n: usize, estimator: &str, denominator: &str) -> Metric {
     Metric {
         id: id.into(),
         value: None,
@@ -122,7 +152,7 @@ fn one_rate(rate: &Result<BigRational, String>, n: usize) -> Metric {
     m
 }
 
-fn mean(values: &[BigRational]) -> Option<BigRational> {
+pub(super) fn mean(values: &[BigRational]) -> Option<BigRational> {
     let n = ratio(values.len() as u128, 1)?;
     let sum: BigRational = values.iter().sum();
     (!values.is_empty()).then(|| sum / n)

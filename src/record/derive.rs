@@ -72,7 +72,7 @@ fn metrics(
     grades: &[crate::bundle::files::GradeLine],
 ) -> Vec<crate::metrics::Metric> {
     if !evidence.suite_toml.batches.is_empty() {
-        return sweep::sweep(&evidence.suite_toml, &evidence.plan, declared);
+        return sweep::sweep(&evidence.suite_toml, &evidence.plan, declared, grades);
     }
     let mut metrics = serving(&evidence.plan.load, declared, measured, grades);
     if evidence.suite_toml.kind == recall::KIND {

@@ -334,7 +334,7 @@ pub struct Input {
     pub prompt_tokens_n: u64,
     /// How prompts are made unique.
     pub preparation: String,
-    /// The batches of a sweep, from suite.toml; figures name them by number, from 1.
+    /// The batches of a sweep or card, from suite.toml; figures name them by number, from 1.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub batches: Vec<crate::suite::BatchOf>,
 }

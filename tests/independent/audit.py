@@ -24,7 +24,7 @@ import record
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
-from metrics import Attempt, decimal, percentile, stage_of
+from metrics import Attempt, batch_size, decimal, peak, percentile, stage_of
 
 OWN = ("index.json", "record.intoto.jsonl")
 STATEMENT, PREDICATE = "https://in-toto.io/Statement/v1", "runseal:run-record/v1"
@@ -286,6 +286,7 @@ class Bundle:
             self.expect("suite", files[1][2].hex() == suite["dataset"], "not the pinned cases")
             self.cases = {c["id"]: c for c in map(f.parse, self.lines("suite/cases.jsonl"))}
             self.expect("suite", list(self.cases) == suite["case_ids"], "other case ids than the plan declares")
+            self.check_cells()
         keys = [(c, r) for r in range(plan["load"]["repetitions"]) for c in suite["case_ids"]]
         place, seen = {k: i for i, k in enumerate(keys)}, {}
         for a in self.attempts:
@@ -302,8 +303,54 @@ class Bundle:
         graded = sorted((g["case"], g["rep"]) for g in self.grades)
         self.expect("grades.jsonl", graded == sorted(keys), "not one line per declared attempt")
 
+        self.check_warmups()
         self.check_schedule()
+        self.check_batches()
         self.check_lag()
+
+    def check_cells(self):
+        """5.2: each haystack is the one that its cell names, and no case lacks its cell."""
+        batches, cells = self.suite.get("batch", []), self.suite.get("cell", [])
+        want = set(self.cases)
+        if any("measures" in b for b in batches):
+            ids, want = iter(self.cases), set()
+            for b in batches:
+                mine = [next(ids, None) for _ in range(batch_size(b))]
+                want |= set(mine) if b.get("measures") == "recall" else set()
+        named = [c["case"] for c in cells]
+        needed = cells or any(b.get("measures") == "recall" for b in batches)
+        self.expect("suite", not needed or sorted(named) == sorted(want), "not one cell per case")
+        for c in cells:
+            contents = [m["content"] for m in self.cases[c["case"]]["messages"]]
+            [text] = [t for t in contents if f.SLOT in t]
+            hay = text.rpartition("\n")[0].encode()
+            self.expect("suite", f.sha256(hay).hex() == c["haystack_sha256"], f"{c['case']}: another haystack")
+
+    def check_warmups(self):
+        """8.3: so many to each endpoint, in turn, and all completed before anything is measured."""
+        endpoints, warm = self.plan["endpoints"], [a for a in self.attempts if a.warmup]
+        want = len(endpoints) * self.suite["warmup"].get("count", 1) if "warmup" in self.suite else 0
+        for n, a in enumerate(warm):
+            planned = (n, 0, endpoints[n % len(endpoints)]["name"])
+            self.expect(f"attempt {a.req}", n < want and (a.rep, a.attempt, a.endpoint) == planned, "no such warm-up")
+        if any(e["e"] == "state" and e["state"] == "measure" for e in self.events):
+            good = sum(a.transport() == "completed" for a in warm)
+            self.expect("warm-up", good == want, f"{good} of {want} completed, and yet it measured")
+
+    def check_batches(self):
+        measured, clients = [a for a in self.attempts if not a.warmup], self.plan["load"]["concurrency"]
+        self.expect("requests", peak(measured) <= clients, f"more were open at once than {clients}")
+        batches, ids, over = self.suite.get("batch", []), self.plan["suite"]["case_ids"], 0
+        number = [i for i, b in enumerate(batches) for _ in range(batch_size(b))]
+        self.expect("suite", not batches or len(number) == len(ids), "the batches do not share out the cases")
+        place = dict(zip(ids, number))
+        for rep in range(self.plan["load"]["repetitions"] if batches else 0):
+            for i, b in enumerate(batches):
+                mine = [a for a in measured if a.rep == rep and place.get(a.case) == i]
+                where = f"batch {i + 1} of repetition {rep}"
+                self.expect(where, min((a.queued for a in mine), default=over) >= over, "began before the one before had ended")
+                self.expect(where, peak(mine) <= b["concurrency"], "more of it were open at once than it has")
+                over = max((a.at.get("end", float("inf")) for a in mine), default=over)
 
     def declared(self, a, before):
         """First attempts, and the further ones of plan.load.retry."""
@@ -357,7 +404,7 @@ class Bundle:
                 case = self.suite["warmup"] if a.warmup else self.cases[a.case]
                 filled = f.prefix(self.suite["prefix_alphabet"], self.suite["prefix_length"], self.nonce,
                                   a.case, a.rep, a.attempt)
-                sent = f.body(self.plan["requests"], case["messages"], case["max_tokens"], filled)
+                sent = f.body(self.plan["requests"], case["messages"], case["max_tokens"], filled, case.get("extra", {}))
                 digest = f.enc("body/v1", bytes.fromhex(r["salt"]), sent).hex()
                 self.expect(where, a.body == (len(sent), digest), "another body than plan, case and nonce give")
 
@@ -415,7 +462,8 @@ def audit(path, trusted):
     t, g, a, i = r["transport"], r["grades"], r["attribution"], r["integrity"]
     print(f"  {r['run']['status']}; transport {t['completed']}/{t['declared']}, passes {g['pass']}/{g['declared']} "
           f"(not graded again), attribution {a['verified']}/{a['declared']}, integrity {i['verified']}/{i['replicas']}")
-    print("  " + ", ".join(f"{m['id']} {m['value']}" for m in r["metrics"] if m["value"] is not None))
+    of = lambda m: "".join(f" {k} {m[k]}" for k in ("stage", "batch", "rep") if k in m)
+    print("  " + ", ".join(f"{m['id']}{of(m)} {m['value']}" for m in r["metrics"] if m["value"] is not None))
     d = b.declare
     handed = f.enc("commitment/v1", *(bytes.fromhex(x) for x in (d["plan_digest"], b.header["nonce_hash"],
                                                                  d["case_set_digest"])), d["keyid"].encode()).hex()

@@ -191,8 +191,8 @@ def prefix(alphabet, length, nonce, case, rep, attempt):
     return "".join(out)
 
 
-def body(requests, messages, max_tokens, filled):
-    out = dict(requests["extra"])
+def body(requests, messages, max_tokens, filled, extra=()):
+    out = {**requests["extra"], **dict(extra)}
     out["messages"] = [{"role": m["role"], "content": m["content"].replace(SLOT, filled)} for m in messages]
     out["model"] = requests["model"]
     out["max_tokens"] = min(max_tokens, requests["max_tokens"])

@@ -2,6 +2,8 @@
 
 import ipaddress
 from fractions import Fraction
+from itertools import islice
+from math import comb
 
 MS, S = 10**6, 10**9
 LIMITS = ("request_timeout", "first_token_timeout", "stall_timeout")
@@ -162,18 +164,140 @@ def stage_of(load, rep):
     return rep // (load["repetitions"] // max(len(load.get("stages", [])), 1))
 
 
-def figures(load, declared, attempts, grades):
-    """All entries of metrics[], per stage where there are several."""
+def entry(name, value, unit, n, estimator, denominator, note=None):
+    return {"id": f"{name}/v1", "value": value, "unit": unit, "n": n, "estimator": estimator, "denominator": denominator,
+            "derivation": "recomputed", "witness": "operator", "note": note}
+
+
+def figures(plan, suite, declared, attempts, grades):
+    """All entries of metrics[]: per batch, or per stage where there are several, or of the whole run."""
+    load, out = plan["load"], []
+    if suite.get("batch"):
+        return of_batches(plan, suite, declared, grades)
     stages = load.get("stages", [])
     if len(stages) < 2:
-        return of_stage(load, declared, attempts, grades)
-    out = []
-    for i in range(len(stages)):
-        mine = [j for j, g in enumerate(grades) if stage_of(load, g["rep"]) == i]
-        for m in of_stage(load, [declared[j] for j in mine], [a for a in attempts if stage_of(load, a.rep) == i],
-                          [grades[j] for j in mine]):
-            out.append({**m, "stage": i + 1})
+        out = of_stage(load, declared, attempts, grades)
+    else:
+        for i in range(len(stages)):
+            mine = [j for j, g in enumerate(grades) if stage_of(load, g["rep"]) == i]
+            for m in of_stage(load, [declared[j] for j in mine], [a for a in attempts if stage_of(load, a.rep) == i],
+                              [grades[j] for j in mine]):
+                out.append({**m, "stage": i + 1})
+    return out + (recall(grades) if suite["kind"] == "recall" else [])
+
+
+def recall(grades):
+    n, k = len(grades), sum(g["grade"] == "pass" for g in grades)
+    none = "nothing was declared" if n == 0 else None
+    many = "not worked out for more than 1000 attempts" if n > 1000 else none
+    bound = None if many else decimal(Fraction(lower_bound(k, n), 10**6), 6)
+    return [entry("recall", decimal(Fraction(k, n), 6) if n else None, "ratio", n, "passes over declared attempts",
+                  "every declared attempt", none),
+            entry("recall-lower-bound", bound, "ratio", n, "one-sided 95 % lower bound (Clopper-Pearson)",
+                  "every declared attempt", many)]
+
+
+def lower_bound(k, n):
+    """In millionths, by the other tail: P(fewer than k) must be at least 19/20."""
+    d = 10**6
+    fits = lambda m: 20 * sum(comb(n, i) * m**i * (d - m)**(n - i) for i in range(k)) >= 19 * d**n
+    low, high = 0, d
+    while k and high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def batch_size(batch):
+    return batch.get("requests", batch["concurrency"])
+
+
+def peak(attempts):
+    """Most spans [send, end) that are open at one instant."""
+    spans = [(a.at["send"], a.at.get("end", float("inf"))) for a in attempts if "send" in a.at]
+    return max((sum(s <= t < e for s, e in spans) for t, _ in spans), default=0)
+
+
+def of_batches(plan, suite, declared, grades):
+    out, ids = [], iter(plan["suite"]["case_ids"])
+    for number, batch in enumerate(suite["batch"], 1):
+        mine = set(islice(ids, batch_size(batch)))
+        both = [(a, g) for a, g in zip(declared, grades) if g["case"] in mine]
+        if batch.get("measures") == "recall":
+            made = recall([g for _, g in both])
+        else:
+            made = of_batch(plan, batch, [a for a, _ in both], [g["rep"] for _, g in both])
+        out += [{**m, "batch": number} for m in made]
     return out
+
+
+def of_batch(plan, batch, declared, reps):
+    """`declared` holds Attempt or None, `reps` their repetitions."""
+    out, d, measures = [], len(declared), batch.get("measures", "aggregate")
+
+    def mean(name, unit, estimator, values, strict=False):
+        values = [v for v in values if v is not None]
+        value, lacking = (sum(values) / len(values) if values else None), d - len(values)
+        if strict:
+            note = f"incomplete: {lacking} declared attempts have no such value" if lacking else None
+            value, of = (None if lacking else value), "every declared attempt"
+        else:
+            note = f"{lacking} declared attempts have no such value" if lacking else None
+            of = f"attempts with such a value; {d} declared"
+        out.append(entry(name, decimal(value, 6), unit, len(values), estimator, of, note))
+
+    per = lambda n, ns: Fraction(n * S, ns) if n is not None and ns else None
+
+    def decode(a):
+        n, k1 = a.completion_tokens(), a.first_chunk_tokens
+        return per(n - k1, a.last_generated - a.first_generated) if n is not None and k1 and n > k1 else None
+
+    whole = [a for a in declared if a and a.transport() == "completed"]
+    if measures == "decode":
+        mean("decode-rate-mean", "tokens/s", "arithmetic mean of (n \u2212 k1) / (last generated \u2212 first generated)",
+             map(decode, whole), strict=True)
+    elif measures == "prefill":
+        mean("prefill-rate-mean", "tokens/s", "arithmetic mean of prompt tokens / (first generated \u2212 send)",
+             [per(a.prompt_tokens(), a.since_send(a.first_generated)) for a in whole], strict=True)
+        cached = sum(bool(a and a.usage["cached"]) for a in declared)
+        if out[0]["value"] is not None and cached:
+            out[0]["note"] = f"{cached} attempts report cached prompt tokens"
+    else:
+        rates = [batch_rate([a for a, r in zip(declared, reps) if r == rep]) for rep in range(plan["load"]["repetitions"])]
+        for rep, (rate, note) in enumerate(rates):
+            out.append({**entry("batch-throughput", decimal(rate, 6), "tokens/s", batch_size(batch), "pooled rate",
+                                "batch duration: first send to last end, failed requests included", note), "rep": rep})
+        lacking = sum(rate is None for rate, _ in rates)
+        value = None if lacking else sum(rate for rate, _ in rates) / len(rates)
+        out.append(entry("batch-throughput-mean", decimal(value, 6), "tokens/s", len(rates),
+                         "arithmetic mean of the rates of the repetitions", "repetitions of the batch",
+                         f"incomplete: {lacking} repetitions have no rate" if lacking else None))
+    there = [a for a in declared if a]
+    if measures != "prefill":
+        mean("request-rate-mean", "tokens/s", "arithmetic mean of completion tokens / (end \u2212 send)",
+             [per(a.completion_tokens(), a.since_send(a.at.get("end"))) for a in there])
+    firsts = [a.since_send(a.first_generated) for a in there]
+    mean("first-generated-mean", "ms", "arithmetic mean of first generated \u2212 send",
+         [None if t is None else Fraction(t, MS) for t in firsts])
+    tokens = min(batch["output_tokens"], plan["requests"]["max_tokens"])
+    fixed = sum(a.finish == "length" and a.completion_tokens() == tokens for a in whole)
+    out.append(entry("fixed-output", str(fixed), "attempts", d, "count",
+                     f"declared attempts; finish reason length and {tokens} completion tokens",
+                     None if fixed == d else "not every attempt generated the fixed number of tokens"))
+    return out
+
+
+def batch_rate(batch):
+    """Rate of one repetition, or None and the note."""
+    ended = [a for a in batch if a and {"send", "end"} <= a.at.keys()]
+    if len(ended) < len(batch) or not batch:
+        return None, f"incomplete: {len(batch) - len(ended)} attempts were not sent or have no end"
+    uncounted = sum(a.transport() == "completed" and a.completion_tokens() is None for a in batch)
+    if uncounted:
+        return None, f"incomplete: {uncounted} completed attempts without a token count"
+    took = max(a.at["end"] for a in batch) - min(a.at["send"] for a in batch)
+    tokens = sum(a.completion_tokens() or 0 for a in batch)
+    return (Fraction(tokens * S, took), None) if took else (None, "the batch took no time")
 
 
 def of_stage(load, declared, attempts, grades):
@@ -186,8 +310,7 @@ def of_stage(load, declared, attempts, grades):
     out = []
 
     def put(name, value, unit, n, estimator, denominator, note=None):
-        out.append({"id": f"{name}/v1", "value": value, "unit": unit, "n": n, "estimator": estimator,
-                    "denominator": denominator, "derivation": "recomputed", "witness": "operator", "note": note})
+        out.append(entry(name, value, unit, n, estimator, denominator, note))
 
     def time(name, values, p, of, note=None):
         values = [v for v in values if v is not None]
@@ -231,9 +354,7 @@ def of_stage(load, declared, attempts, grades):
     put("batch-duration", decimal(Fraction(batch, S), 3) if batch is not None else None, "s", len(sent),
         "last end \u2212 first send", "sent attempts",
         None if batch is not None else "nothing was sent, or an attempt has no end")
-    spans = [(a.at["send"], a.at.get("end", float("inf"))) for a in sent]
-    peak = max((sum(s <= t < e for s, e in spans) for t, _ in spans), default=0)
-    put("peak-overlap", str(peak), "requests", len(sent), "maximum", "half-open client request spans")
+    put("peak-overlap", str(peak(sent)), "requests", len(sent), "maximum", "half-open client request spans")
     time("connect-median", [a.at["connected"] - a.at["connect_start"] for a in sent
                             if not a.reused and {"connected", "connect_start"} <= a.at.keys()], half, "new connections")
     time("queue-time-max", [a.at.get("connect_start", a.at["connected"]) - a.queued for a in sent], Fraction(1),

@@ -338,13 +338,14 @@ def load(plan):
 
 
 def lagging(record):
-    """Medians that the client's lag is more than 1 % of, as they are reported."""
+    """Medians and mean times that the client's lag is more than 1 % of, as they are reported."""
     lag = record["client_lag"]
     if not lag:
         return []
-    medians = [m for m in record["metrics"] if m["unit"] == "ms" and m["estimator"].startswith("median") and m["value"]]
-    return [m["id"] + (f" @ stage {m['stage']}" if "stage" in m else "") for m in medians
-            if lag["p99_ns"] * 100 > int(m["value"].replace(".", "")) * 1000]
+    times = [m for m in record["metrics"] if m["unit"] == "ms" and m["value"]
+             and m["estimator"].startswith(("median", "arithmetic mean"))]
+    of = lambda m: "".join(f" @ {k} {m[k]}" for k in ("stage", "batch") if k in m)
+    return [m["id"] + of(m) for m in times if lag["p99_ns"] * 100 > Fraction(m["value"]) * 10**6]
 
 
 def conditions(plan, nodes):
@@ -428,6 +429,10 @@ def derive(b, stated):
                for s in servers for when in ("before", "during") if s["foreign_" + when]["state"] == "found"]
     faults = {r["name"]: rank_fault(b, r) for r in plan["replicas"]}
     cases = [case_record(k, a, g, attribution(b, a, faults, taints)) for k, a, g in zip(keys, declared, grades)]
+    cells = {c["case"]: {k: v for k, v in c.items() if k != "case"} for c in suite.get("cell", [])}
+    for c in cases:
+        if c["case"] in cells:
+            c["cell"] = cells[c["case"]]
     there = [a for a in declared if a]
     prompts = [n for a in there if (n := a.prompt_tokens()) is not None]
     pin, req = plan["engine"]["executable"], plan["requests"]
@@ -484,7 +489,7 @@ def derive(b, stated):
                                        for want in roles), default=0)},
         "client_lag": next(({"n": e["n"], "every_ns": e["every"], "p50_ns": e["p50"], "p99_ns": e["p99"],
                              "max_ns": e["max"]} for e in b.events if e["e"] == "client_lag"), None),
-        "metrics": figures(plan["load"], declared, [a for a in b.attempts if not a.warmup], grades),
+        "metrics": figures(plan, suite, declared, [a for a in b.attempts if not a.warmup], grades),
         "cases": cases,
         "conditions": conditions(plan, b.nodes),
         "provenance": {"suite": plan["suite"]["digest"], "evaluator": plan["suite"]["scorer"],
@@ -495,6 +500,8 @@ def derive(b, stated):
     }
     if servers:
         out["servers"] = servers
+    if suite.get("batch"):
+        out["input"]["batches"] = suite["batch"]
     out["limitations"] = limitations(out, b, declared, grades)
     return out
 

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Audits bundles with the independent auditor, in a fresh virtual environment, and
-# then shows with forgeries of the first one that it can fail.
+# then shows with forgeries that it can fail: of the first one field by field, of the
+# others in some of their figures.
 # Usage: tests/independent/run.sh BUNDLE...
 # Needs python3 (3.11 or later, with venv) and a package index for `cryptography`.
 set -eu
@@ -13,3 +14,5 @@ python3 -m venv "$venv"
 export PYTHONDONTWRITEBYTECODE=1
 "$venv/bin/python" "$here/audit.py" --vectors "$here/../vectors" "$@"
 "$venv/bin/python" "$here/tamper.py" "$1"
+shift
+[ $# -eq 0 ] || "$venv/bin/python" "$here/tamper.py" --figures "$@"

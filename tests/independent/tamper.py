@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Shows that the independent auditor can fail: forges bundles and asks for its verdict.
 
-Usage: tamper.py BUNDLE...
+Usage: tamper.py [--figures] BUNDLE...      --figures: only every seventh field of `metrics`, for want of time
 
 The forger holds a key of its own and rewrites declaration, index and signature to fit, so that nothing but the edited
 field is wrong. Unedited, the forgery must hold (whoever holds the key can do that; see docs/threat-model.md). With one
@@ -88,7 +88,8 @@ def found(folder, at):
 
 def main():
     missed = edits = 0
-    for bundle in sys.argv[1:]:
+    figures, bundles = "--figures" in sys.argv[1:], [a for a in sys.argv[1:] if a != "--figures"]
+    for bundle in bundles:
         with tempfile.TemporaryDirectory() as tmp:
             forger = Forger(bundle, Path(tmp) / "bundle")
             forger.sign(forger.statement)
@@ -99,7 +100,10 @@ def main():
                 print(f"{bundle}: the unedited forgery does not hold\n{said.getvalue()}")
                 missed += 1
             predicate = copy.deepcopy(forger.statement)["predicate"]
-            for at, container, key in leaves(predicate):
+            fields = list(leaves(predicate))
+            if figures:
+                fields = [x for x in fields if x[0].startswith("metrics")][::7]
+            for at, container, key in fields:
                 old = container[key]
                 if key == "reason" and "integrity" in at:
                     continue  # reasons of not_checked are not derived by this auditor

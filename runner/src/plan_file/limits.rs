@@ -93,7 +93,7 @@ pub fn batches(plan: &RunPlan, suite: &SuiteToml) -> anyhow::Result<()> {
     }
     if plan.load.concurrency != most {
         bail!(
-            "suite {} sends batches of up to {most} requests (hint: load.concurrency = {most})",
+            "suite {} sends batches of up to {most} requests at once (hint: load.concurrency = {most})",
             suite.name
         );
     }

@@ -263,14 +263,9 @@ impl Run {
             })
             .ok()
         };
-        let sizes: Vec<usize> = self
-            .inputs
-            .resolved
-            .suite
-            .toml
-            .batches
-            .iter()
-            .map(|b| b.concurrency as usize)
+        let batches = self.inputs.resolved.suite.toml.batches.iter();
+        let sizes: Vec<(usize, usize)> = batches
+            .map(|b| (b.size() as usize, b.concurrency as usize))
             .collect();
         if !sizes.is_empty() {
             let sizes = sizes.repeat(plan.load.repetitions as usize);
@@ -310,17 +305,18 @@ impl Run {
     }
 }
 
-/// Batch by batch: all requests of one at once, the next when they have all ended.
+/// Batch by batch, given how many requests each has and how many of them are open at
+/// once: the next when they have all ended.
 async fn in_batches(
     client: Client,
     cancel: Cancel,
     mut first: impl Iterator<Item = AttemptSpec>,
     mut next_req: u32,
-    sizes: Vec<usize>,
+    sizes: Vec<(usize, usize)>,
     put: OnResponse,
 ) {
     let put = Arc::new(put);
-    for size in sizes {
+    for (size, at_once) in sizes {
         let mut batch: Vec<AttemptSpec> = first.by_ref().take(size).collect();
         if batch.len() < size || cancel.is_cancelled() {
             return; // One could not be built, or the run is ending.
@@ -330,7 +326,7 @@ async fn in_batches(
             next_req += 1;
         }
         let put = Arc::clone(&put);
-        run_closed_loop_with(&client, batch, size, &cancel, move |r| put(r)).await;
+        run_closed_loop_with(&client, batch, at_once, &cancel, move |r| put(r)).await;
     }
 }
 
