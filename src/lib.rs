@@ -18,6 +18,8 @@ pub mod keys;
 pub mod metrics;
 pub mod oms;
 pub mod plan;
+pub mod policy;
+pub mod published;
 pub mod record;
 pub mod relpath;
 pub mod response;
