@@ -350,6 +350,28 @@ codes! {
         "Folders with the same contents under other names share it, so it does not identify a model.",
         "Compare models by the root of their manifest.";
 
+    // Two records held against each other.
+    RecordNotComparable = "record-not-comparable", Error,
+        "A record cannot take part in a comparison.",
+        "Its audit does not hold, its run did not end well, it records no conditions, or both records are one run.",
+        "Compare completed, untainted runs that `verify record` accepts.";
+    ConditionsDiffer = "conditions-differ", Error,
+        "Two records were not measured under one and the same condition.",
+        "A difference between them may come from that.",
+        "Repeat one of the runs under the other's conditions, or declare it as --factor when it was varied on purpose.";
+    FactorNotVaried = "factor-not-varied", Error,
+        "What was declared as varied is the same in both records.",
+        "The difference between them has another cause.",
+        "Name what differs; the report lists it.";
+    CausalNotSupported = "causal-not-supported", Error,
+        "A cause was claimed, and no two of the runs differ in the one declared factor alone.",
+        "Whatever else differs may be the cause.",
+        "Add a control run that differs in the factor only (--control).";
+    RepetitionsTooFew = "repetitions-too-few", Note,
+        "There are too few repetitions to say how far a difference is chance.",
+        "One run each cannot tell an effect from its own scatter.",
+        "Repeat both runs, five times or more.";
+
     // What a reader's policy wants.
     ThresholdNotMet = "threshold-not-met", Error,
         "Fewer different trusted keys of a role signed than your policy wants.",
@@ -398,7 +420,7 @@ codes! {
         "The figure does not describe the requests that are shown.",
         "Believe the recomputed value.";
     RateNotReproduced = "rate-not-reproduced", Error,
-        "No whole number of tokens gives the published rate over the published time.",
+        "A published rate does not follow from count and time; or no whole number of tokens gives it over the published time.",
         "Rate, tokens and time contradict each other, so at least one of them was not measured.",
         "Ask for the token count and the duration.";
     OutcomeNotReproduced = "outcome-not-reproduced", Error,
@@ -425,6 +447,10 @@ codes! {
         "A source has the digest that the record names, and other figures than the record.",
         "The record does not follow from its own source.",
         "Believe the source.";
+    RunCutShort = "run-cut-short", Note,
+        "A benchmark program says that its run was stopped before it was complete.",
+        "Its figures are over the requests that happened to be done by then.",
+        "Prefer a run that was let to finish.";
     ConfigUnknown = "config-unknown", Error,
         "A recipe card's default configuration is none of its configurations.",
         "Its figures would be read as those of another one.",

@@ -60,6 +60,10 @@ pub const ALL: &[(&str, Generator)] = &[
         "published-verdict",
         generate::<crate::published::report::PublishedReport>,
     ),
+    (
+        "comparison",
+        generate::<crate::comparison::Comparison>,
+    ),
     ("policy", generate::<crate::policy::file::PolicyToml>),
 ];
 

@@ -8,6 +8,7 @@
 pub mod card;
 mod claims;
 pub mod envelope;
+mod imports;
 pub mod kind;
 mod number;
 pub mod report;
@@ -16,6 +17,8 @@ pub mod throughput;
 mod times;
 mod unknown;
 
+/// The exact value of a decimal text: digits and a point, with a sign where there is one.
+pub use number::parse as decimal_text;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -69,7 +72,12 @@ pub fn audit(
                 card::audit(&mut a, &r);
             }
         }
-        _ => a.skip("content", true, "this version cannot audit it"),
+        Kind::VllmBench | Kind::LlamaBenchy | Kind::Guidellm | Kind::Aiperf => {
+            imports::audit(&mut a, kind, value);
+        }
+        Kind::Unreadable | Kind::Envelope => {
+            a.skip("content", true, "it is no document of this kind");
+        }
     }
     a.skip(
         "signature-present",

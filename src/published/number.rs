@@ -3,8 +3,9 @@
 //!
 //! A JSON number is a binary64 (DESIGN §6): its exact value goes into every sum. How
 //! many digits its author kept is read off its shortest text that reads back as the
-//! same number. Fifteen significant digits or more count as unrounded; with fewer,
-//! half a unit of the last one may be missing.
+//! same number. Twelve significant digits or more count as unrounded (an unrounded number
+//! can happen to end in zeros; nobody rounds to so many); with fewer, half a unit of the
+//! last one may be missing.
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
@@ -12,8 +13,8 @@ use num_traits::{Signed, Zero};
 
 use crate::metrics::exact::decimal;
 
-/// Digits from which a binary64 is taken as it stands: 15 survive every trip through it.
-const UNROUNDED: usize = 15;
+/// Significant digits from which a binary64 is taken as it stands.
+const UNROUNDED: usize = 12;
 
 /// Its exact value.
 pub fn exact(v: f64) -> BigRational {

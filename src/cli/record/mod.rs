@@ -4,6 +4,7 @@ mod find;
 mod one;
 mod parallel;
 mod tally;
+mod verdict;
 
 use std::path::{Path, PathBuf};
 
@@ -17,8 +18,8 @@ use runseal::policy::{Trust, TrustedKey, file, keys};
 use runseal::record::limitations::Lang;
 
 use super::{Answer, Format, output, read_input};
-use find::Found;
-use one::{Desk, Looked, Report, look};
+pub(super) use find::{Found, Item, find};
+pub(super) use one::{Desk, Looked, Report, look};
 use tally::Tally;
 
 /// Audit records: recompute every figure that can be, grade every answer again
@@ -39,6 +40,13 @@ pub struct Args {
     /// The time at which keys must be good, on your word: RFC 3339
     #[arg(long, value_name = "TIME")]
     at: Option<Timestamp>,
+    /// Sign each verdict with this secret key (Ed25519 or P-256), as an in-toto SVR beside
+    /// the record: RECORD.svr.intoto.jsonl
+    #[arg(long, value_name = "KEY")]
+    sign_verdict: Option<PathBuf>,
+    /// Replace signed verdicts that are there
+    #[arg(long, requires = "sign_verdict")]
+    force: bool,
     /// Also require that the run ended this way: completed, failed, aborted, refused
     #[arg(long, value_name = "STATUS")]
     require_status: Option<String>,
@@ -110,10 +118,11 @@ pub fn run(args: Args) -> anyhow::Result<Answer> {
         commitment: args.commitment,
         exe: std::env::current_exe().context("could not find this program to run the scorer")?,
     };
+    let key = args.sign_verdict.as_deref().map(verdict::load).transpose()?;
     let mut found = Found::default();
     let mut tally = Tally::default();
     for path in &args.paths {
-        match find::find(path, &mut found) {
+        match find(path, &mut found) {
             Ok(()) => {}
             // The others are still worth looking at.
             Err(e) if args.paths.len() > 1 => {
@@ -134,7 +143,13 @@ pub fn run(args: Args) -> anyhow::Result<Answer> {
         items.len(),
         |i| look(&items[i], &desk),
         |_, looked| match looked {
-            Ok(Looked::Audited(report)) => show(&args, &report, &mut tally, many, found.tree),
+            Ok(Looked::Audited(report, digest)) => {
+                show(&args, &report, &mut tally, many, found.tree)?;
+                match &key {
+                    Some(key) => verdict::write(&report, digest, key, &desk.trust, args.force),
+                    None => Ok(()),
+                }
+            }
             Ok(Looked::NoRecord) => {
                 tally.passed_over += 1;
                 Ok(())

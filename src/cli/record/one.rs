@@ -17,6 +17,7 @@ use runseal::policy::{self, Role, Trust};
 use runseal::published::kind::{self, Kind};
 use runseal::published::report::{Auditor, PublishedReport, human as published_text};
 use runseal::published::{self, Beside, MAX_BYTES, envelope};
+use runseal::record::RunRecord;
 use runseal::scorer::child::{ChildLimits, SUBCOMMAND, grade_in_child};
 use runseal::scorer::{GradeItem, GradeResult};
 use serde::Serialize;
@@ -48,8 +49,8 @@ pub enum Report {
 
 /// What became of an item.
 pub enum Looked {
-    /// It was audited.
-    Audited(Report),
+    /// It was audited; with the digest of the very bytes that were: of the record file.
+    Audited(Report, Option<Sha256Digest>),
     /// A file of a tree that is no record.
     NoRecord,
 }
@@ -68,6 +69,14 @@ impl Report {
         match self {
             Self::Bundle(r) => &r.path,
             Self::Published(r) => &r.path,
+        }
+    }
+
+    /// The record as it follows from its evidence.
+    pub fn record(&self) -> Option<&RunRecord> {
+        match self {
+            Self::Bundle(r) => r.derived.as_deref(),
+            Self::Published(_) => None,
         }
     }
 
@@ -115,12 +124,15 @@ impl Report {
 /// Audits an item.
 pub fn look(item: &Item, desk: &Desk) -> anyhow::Result<Looked> {
     match item {
-        Item::Bundle(path) => Ok(Looked::Audited(Report::Bundle(Box::new(bundle(path, desk)?)))),
+        Item::Bundle(path) => {
+            let (report, record) = bundle(path, desk)?;
+            Ok(Looked::Audited(Report::Bundle(Box::new(report)), record))
+        }
         Item::File { path, named } => file(path, *named, desk),
     }
 }
 
-fn bundle(path: &Path, desk: &Desk) -> anyhow::Result<AuditReport> {
+fn bundle(path: &Path, desk: &Desk) -> anyhow::Result<(AuditReport, Option<Sha256Digest>)> {
     let raw = read(path)?;
     let grader = |scorer: &[u8], items: &[GradeItem]| -> Result<Vec<GradeResult>, String> {
         let limits = ChildLimits::default();
@@ -136,7 +148,7 @@ fn bundle(path: &Path, desk: &Desk) -> anyhow::Result<AuditReport> {
     if desk.trust.policy.is_some() {
         policy::to_audit(&mut report, &desk.trust);
     }
-    Ok(report)
+    Ok((report, raw.record.as_deref().map(Sha256Digest::of)))
 }
 
 fn file(path: &Path, named: bool, desk: &Desk) -> anyhow::Result<Looked> {
@@ -165,7 +177,9 @@ fn file(path: &Path, named: bool, desk: &Desk) -> anyhow::Result<Looked> {
     if desk.trust.policy.is_some() {
         policy::to_published(&mut report, &desk.trust);
     }
-    Ok(Looked::Audited(Report::Published(Box::new(report))))
+    let digest = report.sha256;
+    let report = Report::Published(Box::new(report));
+    Ok(Looked::Audited(report, Some(digest)))
 }
 
 /// The folder that a record lies in.
