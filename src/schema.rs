@@ -60,10 +60,7 @@ pub const ALL: &[(&str, Generator)] = &[
         "published-verdict",
         generate::<crate::published::report::PublishedReport>,
     ),
-    (
-        "comparison",
-        generate::<crate::comparison::Comparison>,
-    ),
+    ("comparison", generate::<crate::comparison::Comparison>),
     ("policy", generate::<crate::policy::file::PolicyToml>),
 ];
 

@@ -74,7 +74,9 @@ fn errors_of(c: &Comparison) -> BTreeSet<Code> {
 }
 
 fn set(r: &mut RunRecord, name: &str, value: &str) {
-    r.conditions.values.insert(name.to_owned(), value.to_owned());
+    r.conditions
+        .values
+        .insert(name.to_owned(), value.to_owned());
 }
 
 #[test]
@@ -94,7 +96,12 @@ fn unequal_conditions_refuse_and_are_named() {
     assert_eq!(named, ["hardware", "temperature"]);
     assert_eq!(errors_of(&c), [Code::ConditionsDiffer].into());
     // Declared as what was varied, both are no obstacle; one of them alone is not enough.
-    let one = compare(&side("A", &a), &side("B", &b), None, &asked(&["temperature"], false));
+    let one = compare(
+        &side("A", &a),
+        &side("B", &b),
+        None,
+        &asked(&["temperature"], false),
+    );
     assert!(!one.comparable);
     let both = asked(&["temperature", "hardware"], false);
     let c = compare(&side("A", &a), &side("B", &b), None, &both);
@@ -144,7 +151,12 @@ fn what_cannot_take_part() {
         ..side("B", &good)
     };
     assert_eq!(of(&nothing), refused);
-    let factor = compare(&side("A", &a), &side("B", &good), None, &asked(&["cache"], false));
+    let factor = compare(
+        &side("A", &a),
+        &side("B", &good),
+        None,
+        &asked(&["cache"], false),
+    );
     assert_eq!(errors_of(&factor), [Code::FactorNotVaried].into());
 }
 
@@ -170,7 +182,12 @@ fn a_cause_needs_one_factor_and_nothing_else() {
     assert!(c.cause.reason.contains("layout"), "{}", c.cause.reason);
     let mut control = b.clone();
     control.run.id = "c".into();
-    let c = compare(&side("A", &a), &side("B", &both), Some(&side("C", &control)), &ask);
+    let c = compare(
+        &side("A", &a),
+        &side("B", &both),
+        Some(&side("C", &control)),
+        &ask,
+    );
     assert_eq!(holds(&c), (true, true), "{:?}", c.cause);
     assert!(!c.control_deltas.is_empty());
     let useless = Some(side("C", &a));
@@ -184,21 +201,41 @@ fn intervals_come_from_repetitions() {
     let few = repeated("a", &[&[ms(10), ms(12)], &[ms(11), ms(13)]]);
     let other = repeated("b", &[&[ms(20), ms(22)], &[ms(21), ms(23)]]);
     let median = |c: &Comparison| {
-        let d = c.deltas.iter().find(|d| d.metric == "request-duration-median/v1");
+        let d = c
+            .deltas
+            .iter()
+            .find(|d| d.metric == "request-duration-median/v1");
         d.unwrap().clone()
     };
-    let c = compare(&side("A", &few), &side("B", &other), None, &asked(&[], false));
+    let c = compare(
+        &side("A", &few),
+        &side("B", &other),
+        None,
+        &asked(&[], false),
+    );
     assert!(c.findings.iter().any(|f| f.code == Code::RepetitionsTooFew));
     assert!(c.holds(), "too few is a remark");
     let d = median(&c);
     assert_eq!(
-        (d.a.as_deref(), d.b.as_deref(), d.difference.as_deref(), d.relative.as_deref()),
-        (Some("11.500"), Some("21.500"), Some("10.000"), Some("0.869565"))
+        (
+            d.a.as_deref(),
+            d.b.as_deref(),
+            d.difference.as_deref(),
+            d.relative.as_deref()
+        ),
+        (
+            Some("11.500"),
+            Some("21.500"),
+            Some("10.000"),
+            Some("0.869565")
+        )
     );
     assert_eq!((d.interval, d.clear), (None, None));
 
     let reps = |base: u64| -> Vec<Vec<u64>> {
-        (0..6).map(|i| vec![ms(base + i), ms(base + 2 * i)]).collect()
+        (0..6)
+            .map(|i| vec![ms(base + i), ms(base + 2 * i)])
+            .collect()
     };
     let list = |v: &[Vec<u64>], id| repeated(id, &v.iter().map(Vec::as_slice).collect::<Vec<_>>());
     let (a, b) = (list(&reps(100), "a"), list(&reps(120), "b"));
@@ -214,8 +251,22 @@ fn intervals_come_from_repetitions() {
     assert_eq!(d.clear, Some(true));
     let [lo, hi] = d.interval.clone().unwrap();
     let (lo, hi): (f64, f64) = (lo.parse().unwrap(), hi.parse().unwrap());
-    assert!(lo < 20.0 && 20.0 < hi && lo > 10.0 && hi < 30.0, "{lo} {hi}");
+    assert!(
+        lo < 20.0 && 20.0 < hi && lo > 10.0 && hi < 30.0,
+        "{lo} {hi}"
+    );
     assert_eq!(run(0), d, "the same seed gives the same interval");
+    // Worked out by another implementation, from docs/metrics.md.
+    assert_eq!(run(0).interval.unwrap(), ["16.500000", "23.000000"]);
+    assert_eq!(run(7).interval.unwrap(), ["17.000000", "23.500000"]);
+    let odd = |base: u64| -> Vec<Vec<u64>> {
+        (0..7)
+            .map(|i| vec![ms(base) + i * i * 123_457, ms(base) + i * 777_777])
+            .collect()
+    };
+    let (x, y) = (list(&odd(100), "a"), list(&odd(103), "b"));
+    let c = compare(&side("A", &x), &side("B", &y), None, &asked(&[], false));
+    assert_eq!(median(&c).interval.unwrap(), ["0.609573", "5.407566"]);
     let same = list(&reps(100), "b");
     let c = compare(&side("A", &a), &side("B", &same), None, &asked(&[], false));
     assert_eq!(median(&c).clear, Some(false));
@@ -240,25 +291,52 @@ fn the_program_refuses_and_compares() {
     assert!(said.stdout.contains("NOT COMPARABLE"), "{}", said.stdout);
     let said = verify(&["compare", COMPLETED, OPEN, "--trusted-key", key]);
     assert_eq!(said.code, 1);
-    assert!(said.stdout.contains("conditions-differ [load]"), "{}", said.stdout);
+    assert!(
+        said.stdout.contains("conditions-differ [load]"),
+        "{}",
+        said.stdout
+    );
     let said = verify(&["compare", COMPLETED, FAILED, "--trusted-key", key]);
     assert!(said.stdout.contains("its run is failed"), "{}", said.stdout);
     // Two runs of one plan: the bundle made before servers were asked, and a withheld one.
-    let args = ["compare", COMPLETED, WITHHELD, "--trusted-key", key, "--format", "json"];
+    let args = [
+        "compare",
+        COMPLETED,
+        WITHHELD,
+        "--trusted-key",
+        key,
+        "--format",
+        "json",
+    ];
     let said = verify(&args);
     let answer: Value = serde_json::from_str(&said.stdout).unwrap();
     runseal::schema::validate("comparison", &answer).unwrap();
-    assert_eq!((said.code, &answer["comparable"]), (0, &json!(true)), "{answer:#}");
+    assert_eq!(
+        (said.code, &answer["comparable"]),
+        (0, &json!(true)),
+        "{answer:#}"
+    );
     assert!(!answer["deltas"].as_array().unwrap().is_empty());
     // Nobody's key: compared, and no pass.
     assert_eq!(verify(&args[..3]).code, 1);
     let said = verify(&["compare", COMPLETED, WITHHELD, "--factor", "luck"]);
     assert_eq!(said.code, 2);
-    assert!(said.stderr.contains("hint: one of suite"), "{}", said.stderr);
+    assert!(
+        said.stderr.contains("hint: one of suite"),
+        "{}",
+        said.stderr
+    );
     // A published record has no conditions.
-    let card = concat!(env!("CARGO_MANIFEST_DIR"), "/evidence/published/recipe-card.json");
+    let card = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/evidence/published/recipe-card.json"
+    );
     let said = verify(&["compare", COMPLETED, card, "--trusted-key", key]);
     assert_eq!(said.code, 1);
-    assert!(said.stdout.contains("records no conditions"), "{}", said.stdout);
+    assert!(
+        said.stdout.contains("records no conditions"),
+        "{}",
+        said.stdout
+    );
     assert_eq!(verify(&["compare", COMPLETED, "no-such"]).code, 2);
 }

@@ -20,7 +20,10 @@ fn export(form: &str) -> String {
 #[test]
 fn a_test_result_keeps_the_other_axes() {
     let v: Value = serde_json::from_str(&export("test-result")).unwrap();
-    assert_eq!(v["predicateType"], "https://in-toto.io/attestation/test-result/v0.1");
+    assert_eq!(
+        v["predicateType"],
+        "https://in-toto.io/attestation/test-result/v0.1"
+    );
     assert_eq!(v["subject"], statement(&load(COMPLETED))["subject"]);
     let p = &v["predicate"];
     assert_eq!(p["result"], "FAILED", "one of the four cases fails");
@@ -49,7 +52,10 @@ fn the_vllm_form_audits_clean() {
         .map(|f| f.code)
         .collect();
     assert!(errors.is_empty(), "{:#?}", r.findings);
-    assert_eq!((&v["num_prompts"], &v["completed"], &v["failed"]), (&json!(4), &json!(4), &json!(0)));
+    assert_eq!(
+        (&v["num_prompts"], &v["completed"], &v["failed"]),
+        (&json!(4), &json!(4), &json!(0))
+    );
 }
 
 #[test]
@@ -80,7 +86,10 @@ fn every_eval_ever_has_what_its_schema_requires() {
     let first = &v["evaluation_results"][0];
     assert_eq!(first["score_details"]["score"], 0.75);
     assert_eq!(first["score_details"]["uncertainty"]["num_samples"], 4);
-    assert_eq!(first["score_details"]["details"]["transport_completed"], "4");
+    assert_eq!(
+        first["score_details"]["details"]["transport_completed"],
+        "4"
+    );
 }
 
 #[test]
@@ -92,10 +101,24 @@ fn what_does_not_hold_is_not_exported() {
     let out = tempfile::tempdir().unwrap();
     let file = out.path().join("m.csv");
     let file = file.to_str().unwrap();
-    assert_eq!(verify(&["export", COMPLETED, "--to", "csv", "-o", file]).code, 0);
-    assert_eq!(verify(&["export", COMPLETED, "--to", "csv", "-o", file]).code, 2, "it is there");
-    assert_eq!(verify(&["export", COMPLETED, "--to", "csv", "-o", file, "--force"]).code, 0);
-    assert_eq!(verify(&["export", REFUSED, "--to", "vllm-bench"]).code, 2, "nothing was measured");
+    assert_eq!(
+        verify(&["export", COMPLETED, "--to", "csv", "-o", file]).code,
+        0
+    );
+    assert_eq!(
+        verify(&["export", COMPLETED, "--to", "csv", "-o", file]).code,
+        2,
+        "it is there"
+    );
+    assert_eq!(
+        verify(&["export", COMPLETED, "--to", "csv", "-o", file, "--force"]).code,
+        0
+    );
+    assert_eq!(
+        verify(&["export", REFUSED, "--to", "vllm-bench"]).code,
+        2,
+        "nothing was measured"
+    );
 }
 
 /// A verdict is an envelope that `verify record` takes in turn, and names what it is about.
@@ -116,23 +139,37 @@ fn verdicts_are_signed_and_checked() {
     let svr = format!("{bundle}.svr.intoto.jsonl");
     let said = verify(&["record", &svr, "--trusted-key", public]);
     assert_eq!(said.code, 0, "{}", said.stdout);
-    assert_eq!(verify(&["record", &svr]).code, 1, "nobody trusts the auditor");
+    assert_eq!(
+        verify(&["record", &svr]).code,
+        1,
+        "nobody trusts the auditor"
+    );
     let envelope = runseal::envelope::parse_foreign(&std::fs::read(&svr).unwrap()).unwrap();
     let payload: Value = serde_json::from_slice(&envelope.payload).unwrap();
     let record = std::fs::read(format!("{bundle}/record.intoto.jsonl")).unwrap();
     let digest = runseal::digest::Sha256Digest::of(&record).hex();
     assert_eq!(payload["subject"][0]["digest"]["sha256"], digest);
     let properties = payload["predicate"]["properties"].as_array().unwrap();
-    for p in ["RUNSEAL_VERIFIED", "RUNSEAL_GRADES_RECOMPUTED", "RUNSEAL_CHECK_RECORD"] {
+    for p in [
+        "RUNSEAL_VERIFIED",
+        "RUNSEAL_GRADES_RECOMPUTED",
+        "RUNSEAL_CHECK_RECORD",
+    ] {
         assert!(properties.contains(&json!(p)), "{p}: {properties:?}");
     }
     // It is not written twice unasked, and a bad record gets no good word.
-    assert_eq!(verify(&[&trusted[..], &["--sign-verdict", secret]].concat()).code, 2);
+    assert_eq!(
+        verify(&[&trusted[..], &["--sign-verdict", secret]].concat()).code,
+        2
+    );
     std::fs::write(format!("{bundle}/grades.jsonl"), "x").unwrap();
     let said = verify(&[&trusted[..], &["--sign-verdict", secret, "--force"]].concat());
     assert_eq!(said.code, 1);
     let envelope = runseal::envelope::parse_foreign(&std::fs::read(&svr).unwrap()).unwrap();
     let text = String::from_utf8(envelope.payload).unwrap();
-    assert!(!text.contains("RUNSEAL_VERIFIED") && !text.contains("SELF_CONSISTENT"), "{text}");
+    assert!(
+        !text.contains("RUNSEAL_VERIFIED") && !text.contains("SELF_CONSISTENT"),
+        "{text}"
+    );
     assert!(!text.contains("RUNSEAL_CHECK_INDEX"), "{text}");
 }

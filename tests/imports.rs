@@ -23,16 +23,29 @@ fn errors(r: &PublishedReport) -> BTreeSet<Code> {
 
 fn label(r: &PublishedReport, id: &str) -> Derivation {
     let f = r.figures.iter().find(|f| f.id == id);
-    f.unwrap_or_else(|| panic!("no {id}: {:#?}", r.figures)).derivation
+    f.unwrap_or_else(|| panic!("no {id}: {:#?}", r.figures))
+        .derivation
 }
 
 fn changed(base: &Value, kind: Kind, edits: &[(&str, Value, Code)]) {
-    assert_eq!(errors(&audit(base, kind)), BTreeSet::new(), "{:#?}", audit(base, kind).findings);
+    assert_eq!(
+        errors(&audit(base, kind)),
+        BTreeSet::new(),
+        "{:#?}",
+        audit(base, kind).findings
+    );
     for (pointer, new, want) in edits {
         let mut value = base.clone();
-        *value.pointer_mut(pointer).unwrap_or_else(|| panic!("no {pointer}")) = new.clone();
+        *value
+            .pointer_mut(pointer)
+            .unwrap_or_else(|| panic!("no {pointer}")) = new.clone();
         let r = audit(&value, kind);
-        assert_eq!(errors(&r), [*want].into(), "{pointer} = {new}: {:#?}", r.findings);
+        assert_eq!(
+            errors(&r),
+            [*want].into(),
+            "{pointer} = {new}: {:#?}",
+            r.findings
+        );
     }
 }
 
@@ -72,7 +85,11 @@ fn vllm_results() {
         Kind::VllmBench,
         &[
             ("/output_throughput", json!(12.5), Code::RateNotReproduced),
-            ("/total_token_throughput", json!(41), Code::RateNotReproduced),
+            (
+                "/total_token_throughput",
+                json!(41),
+                Code::RateNotReproduced,
+            ),
             ("/request_throughput", json!(2.0), Code::RateNotReproduced),
             ("/failed", json!(0), Code::TotalNotReproduced),
             ("/num_prompts", json!(3), Code::TotalNotReproduced),
@@ -110,14 +127,29 @@ fn llama_benchy_results() {
         }],
     });
     let r = audit(&base, Kind::LlamaBenchy);
-    assert_eq!(label(&r, "benchmarks[0].tg_throughput.mean"), Derivation::Recomputed);
+    assert_eq!(
+        label(&r, "benchmarks[0].tg_throughput.mean"),
+        Derivation::Recomputed
+    );
     changed(
         &base,
         Kind::LlamaBenchy,
         &[
-            ("/benchmarks/0/tg_throughput/mean", json!(21.6), Code::MeanNotReproduced),
-            ("/benchmarks/0/ttfr/values/0", json!(95.0), Code::MeanNotReproduced),
-            ("/benchmarks/0/concurrency", json!(8), Code::FigureImpossible),
+            (
+                "/benchmarks/0/tg_throughput/mean",
+                json!(21.6),
+                Code::MeanNotReproduced,
+            ),
+            (
+                "/benchmarks/0/ttfr/values/0",
+                json!(95.0),
+                Code::MeanNotReproduced,
+            ),
+            (
+                "/benchmarks/0/concurrency",
+                json!(8),
+                Code::FigureImpossible,
+            ),
         ],
     );
 }
@@ -149,10 +181,26 @@ fn guidellm_reports() {
         &base,
         Kind::Guidellm,
         &[
-            ("/benchmarks/0/metrics/request_totals/total", json!(9), Code::TotalNotReproduced),
-            ("/benchmarks/0/metrics/request_latency/successful/mean", json!(2.6), Code::MeanNotReproduced),
-            ("/benchmarks/0/metrics/request_latency/successful/percentiles/p95", json!(5.5), Code::FigureImpossible),
-            ("/benchmarks/0/metrics/request_latency/successful/min", json!(2.1), Code::FigureImpossible),
+            (
+                "/benchmarks/0/metrics/request_totals/total",
+                json!(9),
+                Code::TotalNotReproduced,
+            ),
+            (
+                "/benchmarks/0/metrics/request_latency/successful/mean",
+                json!(2.6),
+                Code::MeanNotReproduced,
+            ),
+            (
+                "/benchmarks/0/metrics/request_latency/successful/percentiles/p95",
+                json!(5.5),
+                Code::FigureImpossible,
+            ),
+            (
+                "/benchmarks/0/metrics/request_latency/successful/min",
+                json!(2.1),
+                Code::FigureImpossible,
+            ),
         ],
     );
 }
@@ -172,17 +220,36 @@ fn aiperf_exports() {
     });
     let r = audit(&base, Kind::Aiperf);
     assert_ne!(label(&r, "request_throughput.avg"), Derivation::Stated);
-    assert_eq!(label(&r, "output_sequence_length.avg"), Derivation::Recomputed);
+    assert_eq!(
+        label(&r, "output_sequence_length.avg"),
+        Derivation::Recomputed
+    );
     assert_eq!(label(&r, "request_latency.avg"), Derivation::Stated);
     assert!(r.findings.iter().any(|f| f.code == Code::RunCutShort));
     changed(
         &base,
         Kind::Aiperf,
         &[
-            ("/request_throughput/avg", json!(13.5), Code::RateNotReproduced),
-            ("/output_sequence_length/avg", json!(95.0), Code::MeanNotReproduced),
-            ("/request_latency/p99", json!(5000.0), Code::FigureImpossible),
-            ("/request_latency/avg", json!(9999.0), Code::FigureImpossible),
+            (
+                "/request_throughput/avg",
+                json!(13.5),
+                Code::RateNotReproduced,
+            ),
+            (
+                "/output_sequence_length/avg",
+                json!(95.0),
+                Code::MeanNotReproduced,
+            ),
+            (
+                "/request_latency/p99",
+                json!(5000.0),
+                Code::FigureImpossible,
+            ),
+            (
+                "/request_latency/avg",
+                json!(9999.0),
+                Code::FigureImpossible,
+            ),
         ],
     );
 }
@@ -192,8 +259,14 @@ fn aiperf_exports() {
 fn odd_shapes_end_in_a_report() {
     for (mut value, kind) in [
         (vllm(), Kind::VllmBench),
-        (json!({"latency_mode": 1, "benchmarks": 7}), Kind::LlamaBenchy),
-        (json!({"benchmarks": [{"metrics": [1, 2]}, 3]}), Kind::Guidellm),
+        (
+            json!({"latency_mode": 1, "benchmarks": 7}),
+            Kind::LlamaBenchy,
+        ),
+        (
+            json!({"benchmarks": [{"metrics": [1, 2]}, 3]}),
+            Kind::Guidellm,
+        ),
         (
             json!({"request_throughput": {"unit": 1}, "request_latency": {"unit": "ms", "avg": -1}}),
             Kind::Aiperf,
@@ -201,8 +274,22 @@ fn odd_shapes_end_in_a_report() {
     ] {
         audit(&value, kind);
         if kind == Kind::VllmBench {
-            for key in ["errors", "output_lens", "itls", "ttfts", "completed", "duration"] {
-                for odd in [json!(null), json!([]), json!({}), json!("x"), json!([[1]]), json!([-1e300])] {
+            for key in [
+                "errors",
+                "output_lens",
+                "itls",
+                "ttfts",
+                "completed",
+                "duration",
+            ] {
+                for odd in [
+                    json!(null),
+                    json!([]),
+                    json!({}),
+                    json!("x"),
+                    json!([[1]]),
+                    json!([-1e300]),
+                ] {
                     let before = value[key].clone();
                     value[key] = odd;
                     audit(&value, kind);

@@ -37,7 +37,14 @@ fn on(name: &str, text: &str, more: &[&str]) -> (i32, Vec<String>, Value) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("policy.toml");
     std::fs::write(&path, text).unwrap();
-    let mut args = vec!["record", name, "--format", "json", "--policy", path.to_str().unwrap()];
+    let mut args = vec![
+        "record",
+        name,
+        "--format",
+        "json",
+        "--policy",
+        path.to_str().unwrap(),
+    ];
     args.extend(more);
     let said = verify(&args);
     let report: Value = serde_json::from_str(&said.stdout)
@@ -50,7 +57,8 @@ fn on(name: &str, text: &str, more: &[&str]) -> (i32, Vec<String>, Value) {
     (said.code, codes, report)
 }
 
-const SUITE: &str = "[require]\nderivation = \"recomputed\"\ngrades = true\nstatus = \"completed\"\n";
+const SUITE: &str =
+    "[require]\nderivation = \"recomputed\"\ngrades = true\nstatus = \"completed\"\n";
 
 #[test]
 fn a_policy_that_is_met_is_a_pass() {
@@ -72,12 +80,19 @@ fn a_policy_that_is_met_is_a_pass() {
     for (wanted, want) in [
         (format!("[require.suites]\n{suite} = \"any\"\n"), 0),
         (format!("[require.suites]\n{suite} = {digest:?}\n"), 0),
-        (format!("[require.suites]\n{suite} = {:?}\n", "0".repeat(64)), 1),
+        (
+            format!("[require.suites]\n{suite} = {:?}\n", "0".repeat(64)),
+            1,
+        ),
         ("[require.suites]\nother = \"any\"\n".to_owned(), 1),
     ] {
         let (code, codes, _) = on(COMPLETED, &policy(&[&keys, &wanted]), &[]);
         assert_eq!(code, want, "{wanted}");
-        let expected: &[&str] = if want == 0 { &[] } else { &["suite-not-allowed"] };
+        let expected: &[&str] = if want == 0 {
+            &[]
+        } else {
+            &["suite-not-allowed"]
+        };
         assert_eq!(codes, expected, "{wanted}");
     }
 }
@@ -90,9 +105,21 @@ fn a_policy_that_is_not_met_is_one_finding() {
     assert_eq!(withheld.0, 0, "withheld parts alone are allowed");
     for (name, wanted, code) in [
         (PUBLISHED, "[require]\ngrades = true\n", "evidence-too-weak"),
-        (PUBLISHED, "[require.figures]\n\"goodput/v1\" = \"recomputed\"\n", "evidence-too-weak"),
-        (COMPLETED, "[require.figures]\n\"no-such/v1\" = \"stated\"\n", "evidence-too-weak"),
-        (FAILED, "[require]\nstatus = \"completed\"\n", "status-not-required"),
+        (
+            PUBLISHED,
+            "[require.figures]\n\"goodput/v1\" = \"recomputed\"\n",
+            "evidence-too-weak",
+        ),
+        (
+            COMPLETED,
+            "[require.figures]\n\"no-such/v1\" = \"stated\"\n",
+            "evidence-too-weak",
+        ),
+        (
+            FAILED,
+            "[require]\nstatus = \"completed\"\n",
+            "status-not-required",
+        ),
     ] {
         let (exit, codes, report) = on(name, &policy(&[&keys, wanted]), &[]);
         assert_eq!(exit, 1, "{wanted}");
@@ -108,11 +135,23 @@ fn roles_and_thresholds() {
     let (code, codes, report) = on(COMPLETED, &policy(&[&auditor]), &[]);
     assert_eq!((code, codes), (1, vec!["signer-not-trusted".to_owned()]));
     assert_eq!(report["verdict"], "self_consistent");
-    let two = [entry("us", "operator", &operator()), entry("others", "operator", &other())].concat();
-    let (code, codes, report) = on(COMPLETED, &policy(&[&two, "[threshold]\noperator = 2\n"]), &[]);
+    let two = [
+        entry("us", "operator", &operator()),
+        entry("others", "operator", &other()),
+    ]
+    .concat();
+    let (code, codes, report) = on(
+        COMPLETED,
+        &policy(&[&two, "[threshold]\noperator = 2\n"]),
+        &[],
+    );
     assert_eq!((code, codes), (1, vec!["threshold-not-met".to_owned()]));
     assert_eq!(report["verdict"], "self_consistent");
-    let with_auditor = [entry("us", "operator", &operator()), entry("others", "auditor", &other())].concat();
+    let with_auditor = [
+        entry("us", "operator", &operator()),
+        entry("others", "auditor", &other()),
+    ]
+    .concat();
     let wanted = "[threshold]\noperator = 1\nauditor = 1\n";
     let (code, codes, _) = on(COMPLETED, &policy(&[&with_auditor, wanted]), &[]);
     assert_eq!((code, codes), (1, vec!["threshold-not-met".to_owned()]));
@@ -123,19 +162,30 @@ fn windows_need_a_time_that_somebody_vouches_for() {
     let mut key = entry("us", "operator", &operator());
     key.push_str("not_before = \"2026-01-01T00:00:00Z\"\nnot_after = \"2026-12-31T23:59:59Z\"\n");
     let outcome = |report: &Value| {
-        let check = report["checks"].as_array().unwrap().iter().find(|c| c["name"] == "key-validity");
+        let check = report["checks"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|c| c["name"] == "key-validity");
         check.unwrap()["outcome"].as_str().unwrap().to_owned()
     };
     let (code, _, report) = on(COMPLETED, &policy(&[&key]), &[]);
     assert_eq!((code, outcome(&report).as_str()), (0, "not_performed"));
     let strict = policy(&[&key, "[require]\nvalidity = true\n"]);
     let (code, codes, report) = on(COMPLETED, &strict, &[]);
-    assert_eq!((code, codes, outcome(&report).as_str()), (1, vec![], "not_performed"));
+    assert_eq!(
+        (code, codes, outcome(&report).as_str()),
+        (1, vec![], "not_performed")
+    );
     let (code, _, report) = on(COMPLETED, &strict, &["--at", "2026-06-01T00:00:00Z"]);
     assert_eq!((code, outcome(&report).as_str()), (0, "passed"));
     for at in ["2025-12-31T23:59:59Z", "2027-01-01T00:00:00Z"] {
         let (code, codes, _) = on(COMPLETED, &policy(&[&key]), &["--at", at]);
-        assert_eq!((code, codes), (1, vec!["key-outside-window".to_owned()]), "{at}");
+        assert_eq!(
+            (code, codes),
+            (1, vec!["key-outside-window".to_owned()]),
+            "{at}"
+        );
     }
     assert_eq!(verify(&["record", COMPLETED, "--at", "noon"]).code, 2);
 }
@@ -146,24 +196,47 @@ fn policies_that_make_no_sense_are_refused() {
     for (text, why) in [
         ("format = \"runseal.policy/v2\"\n".to_owned(), "format"),
         (policy(&["surprise = 1\n"]), "surprise"),
-        (policy(&[&us, &entry("us", "auditor", &other())]), "two keys"),
-        (policy(&[&us, &entry("again", "auditor", &operator())]), "one key"),
+        (
+            policy(&[&us, &entry("us", "auditor", &other())]),
+            "two keys",
+        ),
+        (
+            policy(&[&us, &entry("again", "auditor", &operator())]),
+            "one key",
+        ),
         (policy(&[&us, "[threshold]\noperator = 2\n"]), "wants 2"),
         (policy(&[&us, "[threshold]\nking = 1\n"]), "king"),
-        (policy(&["[[key]]\nname = \"x\"\nrole = \"operator\"\n"]), "one of file"),
-        (policy(&["[[key]]\nname = \"x\"\nrole = \"operator\"\nfile = \"absent.pem\"\n"]), "absent.pem"),
-        (policy(&[&us, "fingerprint = \"SHA256:other\"\n"]), "and not SHA256:other"),
+        (
+            policy(&["[[key]]\nname = \"x\"\nrole = \"operator\"\n"]),
+            "one of file",
+        ),
+        (
+            policy(&["[[key]]\nname = \"x\"\nrole = \"operator\"\nfile = \"absent.pem\"\n"]),
+            "absent.pem",
+        ),
+        (
+            policy(&[&us, "fingerprint = \"SHA256:other\"\n"]),
+            "and not SHA256:other",
+        ),
         (policy(&[&us, "not_before = \"soon\"\n"]), "RFC 3339"),
         (
-            policy(&[&us, "not_before = \"2027-01-01T00:00:00Z\"\nnot_after = \"2026-01-01T00:00:00Z\"\n"]),
+            policy(&[
+                &us,
+                "not_before = \"2027-01-01T00:00:00Z\"\nnot_after = \"2026-01-01T00:00:00Z\"\n",
+            ]),
             "no moment",
         ),
         (policy(&["[require]\nstatus = \"great\"\n"]), "status"),
-        (policy(&["[require]\nderivation = \"guessed\"\n"]), "guessed"),
+        (
+            policy(&["[require]\nderivation = \"guessed\"\n"]),
+            "guessed",
+        ),
         (policy(&["[require.suites]\nx = \"abc\"\n"]), "SHA-256"),
         ("format = [".to_owned(), "policy"),
     ] {
-        let e = file::parse(text.as_bytes(), Path::new("/nonexistent")).unwrap_err().to_string();
+        let e = file::parse(text.as_bytes(), Path::new("/nonexistent"))
+            .unwrap_err()
+            .to_string();
         assert!(e.contains(why), "{text}: {e}");
     }
     assert!(file::parse(b"\xff", Path::new(".")).is_err());
@@ -191,7 +264,12 @@ fn keys_in_files_beside_the_policy() {
     assert_eq!(said.code, 0, "{}{}", said.stdout, said.stderr);
     // A secret key is not taken for a public one.
     let secret = golden().join("keys/test-only.key.pem");
-    let said = verify(&["record", COMPLETED, "--trusted-key", secret.to_str().unwrap()]);
+    let said = verify(&[
+        "record",
+        COMPLETED,
+        "--trusted-key",
+        secret.to_str().unwrap(),
+    ]);
     assert_eq!(said.code, 2);
     assert!(said.stderr.contains("secret key"), "{}", said.stderr);
 }
@@ -222,8 +300,12 @@ fn trust(keys: &[&SigningKey]) -> Trust {
     }
     trust.policy = Some(
         file::parse(
-            policy(&[&entry("a", "operator", &seed(1)), &entry("b", "operator", &seed(2)), "[threshold]\noperator = 2\n"])
-                .as_bytes(),
+            policy(&[
+                &entry("a", "operator", &seed(1)),
+                &entry("b", "operator", &seed(2)),
+                "[threshold]\noperator = 2\n",
+            ])
+            .as_bytes(),
             Path::new("."),
         )
         .unwrap()
@@ -246,7 +328,10 @@ fn judged(signatures: &[Value]) -> (Vec<Code>, PublishedReport) {
     let trust = trust(&[&seed(1), &seed(2)]);
     let mut report = envelope::audit("e.json", &bytes, &trust, &Nothing);
     runseal::policy::to_published(&mut report, &trust);
-    let errors = report.findings.iter().filter(|f| f.severity == Severity::Error);
+    let errors = report
+        .findings
+        .iter()
+        .filter(|f| f.severity == Severity::Error);
     (errors.map(|f| f.code).collect(), report)
 }
 
@@ -262,7 +347,10 @@ fn a_threshold_counts_different_keys() {
     for id in ["", "elsewhere", &seed(9).keyid()] {
         assert_eq!(judged(&[one.clone(), signature(&a, id)]).0, unmet, "{id:?}");
     }
-    assert_eq!(judged(&[one.clone(), signature(&seed(9), &seed(9).keyid())]).0, unmet);
+    assert_eq!(
+        judged(&[one.clone(), signature(&seed(9), &seed(9).keyid())]).0,
+        unmet
+    );
     // b's id on a's signature selects b, and b did not sign that.
     let found = judged(&[one.clone(), signature(&a, &b.keyid())]).0;
     assert_eq!(found, [Code::SignatureInvalid, Code::ThresholdNotMet]);
@@ -281,7 +369,11 @@ fn lines_of_one_payload_count_together() {
         runseal::policy::to_published(&mut report, &trust);
         report
     };
-    assert!(judge(&both).findings.is_empty(), "{:#?}", judge(&both).findings);
+    assert!(
+        judge(&both).findings.is_empty(),
+        "{:#?}",
+        judge(&both).findings
+    );
     // b signed something else.
     let mut other: Value = json::parse(&payload()).unwrap();
     other["predicate"]["result"] = "FAILED".into();

@@ -13,7 +13,9 @@ use runseal::published::{self, Beside, Nothing, kind};
 use serde_json::{Value, json};
 
 fn file(name: &str) -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("evidence/published").join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("evidence/published")
+        .join(name);
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
@@ -37,7 +39,11 @@ fn codes(report: &PublishedReport, severity: Severity) -> BTreeSet<Code> {
 }
 
 fn labels(report: &PublishedReport) -> BTreeMap<&'static str, usize> {
-    report.labels().iter().map(|(d, n)| (d.name(), *n)).collect()
+    report
+        .labels()
+        .iter()
+        .map(|(d, n)| (d.name(), *n))
+        .collect()
 }
 
 fn figure<'a>(report: &'a PublishedReport, id: &str) -> (Derivation, Option<&'a str>) {
@@ -56,8 +62,18 @@ const CARD: &str = "recipe-card.json";
 #[test]
 fn the_sweep_is_recomputed_as_far_as_it_goes() {
     let r = audit(&file(SWEEP));
-    assert_eq!(codes(&r, Severity::Error), BTreeSet::new(), "{:#?}", r.findings);
-    assert_eq!(codes(&r, Severity::Note), [Code::SpreadWide].into(), "{:#?}", r.findings);
+    assert_eq!(
+        codes(&r, Severity::Error),
+        BTreeSet::new(),
+        "{:#?}",
+        r.findings
+    );
+    assert_eq!(
+        codes(&r, Severity::Note),
+        [Code::SpreadWide].into(),
+        "{:#?}",
+        r.findings
+    );
     assert_eq!(r.verdict, Verdict::SelfConsistent);
     use Derivation::*;
     let all = labels(&r);
@@ -74,10 +90,16 @@ fn the_sweep_is_recomputed_as_far_as_it_goes() {
     assert_eq!(figure(&r, "cells[1024/C2].spread").1, Some("0.148046"));
     assert_eq!(figure(&r, "totals.requests"), (Recomputed, Some("186")));
     assert_eq!(figure(&r, "totals.batches"), (Recomputed, Some("30")));
-    assert_eq!(figure(&r, "totals.completionTokens"), (Consistent, Some("190464")));
+    assert_eq!(
+        figure(&r, "totals.completionTokens"),
+        (Consistent, Some("190464"))
+    );
     assert_eq!(figure(&r, "cells[1024/C1].meanTtftSeconds").0, Stated);
     // 1024 / 46.48148674453251 s, worked out apart.
-    assert_eq!(figure(&r, "cells[1024/C1].wall[0]"), (Consistent, Some("22.030276")));
+    assert_eq!(
+        figure(&r, "cells[1024/C1].wall[0]"),
+        (Consistent, Some("22.030276"))
+    );
     assert!(r.figures.iter().all(|f| f.witness == "none"));
     let sources = r.checks.iter().find(|c| c.name == "sources").unwrap();
     assert!(matches!(sources.outcome, Outcome::NotPerformed { .. }));
@@ -86,13 +108,29 @@ fn the_sweep_is_recomputed_as_far_as_it_goes() {
 #[test]
 fn the_pilot_is_recomputed_as_far_as_it_goes() {
     let r = audit(&file(PILOT));
-    assert_eq!(codes(&r, Severity::Error), BTreeSet::new(), "{:#?}", r.findings);
-    assert_eq!(codes(&r, Severity::Note), [Code::PoolSmallerThanSlots].into());
+    assert_eq!(
+        codes(&r, Severity::Error),
+        BTreeSet::new(),
+        "{:#?}",
+        r.findings
+    );
+    assert_eq!(
+        codes(&r, Severity::Note),
+        [Code::PoolSmallerThanSlots].into()
+    );
     assert_eq!(r.verdict, Verdict::SelfConsistent);
     use Derivation::*;
     for (id, label, value) in [
-        ("metrics.request_completion_median", Recomputed, Some("4155.302")),
-        ("metrics.request_completion_p95", Recomputed, Some("6909.581")),
+        (
+            "metrics.request_completion_median",
+            Recomputed,
+            Some("4155.302"),
+        ),
+        (
+            "metrics.request_completion_p95",
+            Recomputed,
+            Some("6909.581"),
+        ),
         ("outcomes.observed_passes", Recomputed, Some("6")),
         ("outcomes.verified_passes", Recomputed, Some("6")),
         ("outcomes.counts.fail", Recomputed, Some("2")),
@@ -115,7 +153,12 @@ fn the_pilot_is_recomputed_as_far_as_it_goes() {
 #[test]
 fn the_card_is_stated_and_its_gaps_are_named() {
     let r = audit(&file(CARD));
-    assert_eq!(codes(&r, Severity::Error), BTreeSet::new(), "{:#?}", r.findings);
+    assert_eq!(
+        codes(&r, Severity::Error),
+        BTreeSet::new(),
+        "{:#?}",
+        r.findings
+    );
     let notes = [
         Code::DenominatorMissing,
         Code::ConfigsNotComparable,
@@ -154,7 +197,12 @@ fn changed(name: &str, edits: &[(&str, Value, Code)]) {
         *place = new.clone();
         let r = audit(&value);
         let found = codes(&r, Severity::Error);
-        assert_eq!(found, [*want].into(), "{name} {pointer} = {new}: {:#?}", r.findings);
+        assert_eq!(
+            found,
+            [*want].into(),
+            "{name} {pointer} = {new}: {:#?}",
+            r.findings
+        );
         assert_eq!(r.verdict, Verdict::NotVerified);
     }
 }
@@ -165,30 +213,94 @@ fn one_changed_figure_of_the_sweep_is_one_finding() {
     changed(
         SWEEP,
         &[
-            ("/cells/1/aggregateTokensPerSecond", json!(next), Code::MeanNotReproduced),
-            ("/cells/0/aggregateTokensPerSecond", json!(47.0275), Code::MeanNotReproduced),
-            ("/cells/3/runTokensPerSecond/1", json!(150.4813120205257), Code::MeanNotReproduced),
+            (
+                "/cells/1/aggregateTokensPerSecond",
+                json!(next),
+                Code::MeanNotReproduced,
+            ),
+            (
+                "/cells/0/aggregateTokensPerSecond",
+                json!(47.0275),
+                Code::MeanNotReproduced,
+            ),
+            (
+                "/cells/3/runTokensPerSecond/1",
+                json!(150.4813120205257),
+                Code::MeanNotReproduced,
+            ),
             ("/cells/3/repetitions", json!(3), Code::TotalNotReproduced),
             ("/itemCount", json!(16), Code::TotalNotReproduced),
             ("/responseCount", json!(180), Code::TotalNotReproduced),
             ("/totals/batches", json!(29), Code::TotalNotReproduced),
             ("/totals/requests", json!(187), Code::TotalNotReproduced),
-            ("/totals/completionTokens", json!(190463), Code::TotalNotReproduced),
-            ("/profile/outputTokens", json!(1000), Code::TotalNotReproduced),
-            ("/cells/14/meanTtftSeconds", json!(180.5), Code::FigureImpossible),
-            ("/cells/14/meanTtftSeconds", json!(0), Code::FigureImpossible),
-            ("/cells/0/meanRequestTokensPerSecond", json!(46.9), Code::FigureImpossible),
+            (
+                "/totals/completionTokens",
+                json!(190463),
+                Code::TotalNotReproduced,
+            ),
+            (
+                "/profile/outputTokens",
+                json!(1000),
+                Code::TotalNotReproduced,
+            ),
+            (
+                "/cells/14/meanTtftSeconds",
+                json!(180.5),
+                Code::FigureImpossible,
+            ),
+            (
+                "/cells/14/meanTtftSeconds",
+                json!(0),
+                Code::FigureImpossible,
+            ),
+            (
+                "/cells/0/meanRequestTokensPerSecond",
+                json!(46.5),
+                Code::FigureImpossible,
+            ),
             ("/profile/maxConcurrency", json!(8), Code::FigureImpossible),
-            ("/profile/contextLimitTokens", json!(17000), Code::FigureImpossible),
+            (
+                "/profile/contextLimitTokens",
+                json!(17000),
+                Code::FigureImpossible,
+            ),
             ("/cells/1/contextTokens", json!(4096), Code::EntryDuplicate),
-            ("/generatedAt", json!("2026-09-04T00:00:00Z"), Code::TimeImpossible),
-            ("/runCompletedAt", json!("2026-09-05T16:00:46Z"), Code::TimeImpossible),
+            (
+                "/generatedAt",
+                json!("2026-09-04T00:00:00Z"),
+                Code::TimeImpossible,
+            ),
+            (
+                "/runCompletedAt",
+                json!("2026-09-05T16:00:46Z"),
+                Code::TimeImpossible,
+            ),
             ("/generatedAt", json!("soon"), Code::TimeImpossible),
-            ("/description/en", json!("NextN makes it 1.8x faster."), Code::ClaimContradicted),
-            ("/title/en", json!("128K context at full speed"), Code::ClaimContradicted),
-            ("/subtitle/en", json!("Accuracy kept"), Code::ClaimContradicted),
-            ("/description/tr", json!("NextN ile daha hızlı."), Code::ClaimContradicted),
-            ("/sources/0/name", json!("../throughput.csv"), Code::SourceMismatch),
+            (
+                "/description/en",
+                json!("NextN makes it 1.8x faster."),
+                Code::ClaimContradicted,
+            ),
+            (
+                "/title/en",
+                json!("128K context at full speed"),
+                Code::ClaimContradicted,
+            ),
+            (
+                "/subtitle/en",
+                json!("Accuracy kept"),
+                Code::ClaimContradicted,
+            ),
+            (
+                "/description/tr",
+                json!("NextN ile daha hızlı."),
+                Code::ClaimContradicted,
+            ),
+            (
+                "/sources/0/name",
+                json!("../throughput.csv"),
+                Code::SourceMismatch,
+            ),
             ("/totals/requests", json!("186"), Code::SchemaInvalid),
         ],
     );
@@ -199,29 +311,105 @@ fn one_changed_figure_of_the_pilot_is_one_finding() {
     changed(
         PILOT,
         &[
-            ("/metrics/request_completion_median/value", json!("4155.304"), Code::PercentileNotReproduced),
-            ("/metrics/request_completion_p95/value", json!("6931.26"), Code::PercentileNotReproduced),
-            ("/cases/4/duration_ms", json!("4388.226"), Code::PercentileNotReproduced),
-            ("/metrics/completion_throughput/value", json!("21.197"), Code::RateNotReproduced),
-            ("/metrics/batch_duration/value", json!("37.105"), Code::FigureImpossible),
-            ("/metrics/batch_duration/value", json!("37.171"), Code::RateNotReproduced),
-            ("/outcomes/observed_passes", json!(7), Code::OutcomeNotReproduced),
-            ("/outcomes/verified_passes", json!(8), Code::OutcomeNotReproduced),
-            ("/outcomes/counts/fail", json!(1), Code::OutcomeNotReproduced),
-            ("/cases/0/failure_stage", json!("answer_checks"), Code::OutcomeNotReproduced),
-            ("/cases/1/primary_outcome", json!("pass"), Code::OutcomeNotReproduced),
+            (
+                "/metrics/request_completion_median/value",
+                json!("4155.304"),
+                Code::PercentileNotReproduced,
+            ),
+            (
+                "/metrics/request_completion_p95/value",
+                json!("6931.26"),
+                Code::PercentileNotReproduced,
+            ),
+            (
+                "/cases/4/duration_ms",
+                json!("4388.226"),
+                Code::PercentileNotReproduced,
+            ),
+            (
+                "/metrics/completion_throughput/value",
+                json!("21.197"),
+                Code::RateNotReproduced,
+            ),
+            (
+                "/metrics/batch_duration/value",
+                json!("37.105"),
+                Code::FigureImpossible,
+            ),
+            (
+                "/metrics/batch_duration/value",
+                json!("37.171"),
+                Code::RateNotReproduced,
+            ),
+            (
+                "/outcomes/observed_passes",
+                json!(7),
+                Code::OutcomeNotReproduced,
+            ),
+            (
+                "/outcomes/verified_passes",
+                json!(8),
+                Code::OutcomeNotReproduced,
+            ),
+            (
+                "/outcomes/counts/fail",
+                json!(1),
+                Code::OutcomeNotReproduced,
+            ),
+            (
+                "/cases/0/failure_stage",
+                json!("answer_checks"),
+                Code::OutcomeNotReproduced,
+            ),
+            (
+                "/cases/1/primary_outcome",
+                json!("pass"),
+                Code::OutcomeNotReproduced,
+            ),
             ("/outcomes/declared", json!(6), Code::TotalNotReproduced),
             ("/transport/declared", json!(9), Code::TotalNotReproduced),
-            ("/metrics/first_content_median/samples", json!(9), Code::TotalNotReproduced),
-            ("/metrics/request_completion_median/samples", json!(6), Code::TotalNotReproduced),
-            ("/metrics/first_generated_median/value", json!("3322.560"), Code::FigureImpossible),
-            ("/metrics/first_content_median/value", json!("4155.310"), Code::FigureImpossible),
-            ("/deployment/input_observed_tokens/1", json!(300000), Code::FigureImpossible),
+            (
+                "/metrics/first_content_median/samples",
+                json!(9),
+                Code::TotalNotReproduced,
+            ),
+            (
+                "/metrics/request_completion_median/samples",
+                json!(6),
+                Code::TotalNotReproduced,
+            ),
+            (
+                "/metrics/first_generated_median/value",
+                json!("3322.560"),
+                Code::FigureImpossible,
+            ),
+            (
+                "/metrics/first_content_median/value",
+                json!("4155.310"),
+                Code::FigureImpossible,
+            ),
+            (
+                "/deployment/input_observed_tokens/1",
+                json!(300000),
+                Code::FigureImpossible,
+            ),
             ("/deployment/peak_overlap", json!(2), Code::FigureImpossible),
-            ("/finished", json!("2026-09-20T14:30Z"), Code::TimeImpossible),
+            (
+                "/finished",
+                json!("2026-09-20T14:30Z"),
+                Code::TimeImpossible,
+            ),
             ("/cases/7/id", json!("request-01"), Code::EntryDuplicate),
-            ("/summary", json!("Twice faster than before"), Code::ClaimContradicted),
-            ("/metrics/batch_duration/value", json!("37,153"), Code::SchemaInvalid),
+            (
+                "/summary",
+                json!("Twice faster than before"),
+                Code::ClaimContradicted,
+            ),
+            (
+                "/metrics/batch_duration/value",
+                json!("37,153"),
+                Code::SchemaInvalid,
+            ),
         ],
     );
 }
@@ -231,17 +419,45 @@ fn one_changed_figure_of_the_card_is_one_finding() {
     changed(
         CARD,
         &[
-            ("/configs/2/quality/0/value", json!("13/12 up to 507k"), Code::FigureImpossible),
-            ("/configs/2/quality/0/value", json!("12/12 up to 1000k"), Code::FigureImpossible),
-            ("/configs/0/prefill/1/context", json!(200000), Code::FigureImpossible),
-            ("/configs/0/prefill/1/context", json!(32768), Code::FigureImpossible),
-            ("/configs/0/concurrency/1/streams", json!(32), Code::FigureImpossible),
-            ("/configs/1/decode/code", json!(-88.0), Code::FigureImpossible),
+            (
+                "/configs/2/quality/0/value",
+                json!("13/12 up to 507k"),
+                Code::FigureImpossible,
+            ),
+            (
+                "/configs/2/quality/0/value",
+                json!("12/12 up to 1000k"),
+                Code::FigureImpossible,
+            ),
+            (
+                "/configs/0/prefill/1/context",
+                json!(200000),
+                Code::FigureImpossible,
+            ),
+            (
+                "/configs/0/prefill/1/context",
+                json!(32768),
+                Code::FigureImpossible,
+            ),
+            (
+                "/configs/0/concurrency/1/streams",
+                json!(32),
+                Code::FigureImpossible,
+            ),
+            (
+                "/configs/1/decode/code",
+                json!(-88.0),
+                Code::FigureImpossible,
+            ),
             ("/configs/1/max_context", json!(0), Code::FigureImpossible),
             ("/configs/1/nodes", json!(0), Code::FigureImpossible),
             ("/default_config", json!("tp8"), Code::ConfigUnknown),
             ("/configs/1/id", json!("tp2"), Code::EntryDuplicate),
-            ("/summary", json!("DFlash2 makes it faster."), Code::ClaimContradicted),
+            (
+                "/summary",
+                json!("DFlash2 makes it faster."),
+                Code::ClaimContradicted,
+            ),
             ("/configs/0/nodes", json!("2"), Code::SchemaInvalid),
         ],
     );
@@ -259,7 +475,12 @@ fn rounded_figures_are_consistent() {
     let mut value = file(PILOT);
     value["metrics"]["request_completion_median"]["value"] = json!("4155.301");
     let r = audit(&value);
-    assert_eq!(codes(&r, Severity::Error), BTreeSet::new(), "{:#?}", r.findings);
+    assert_eq!(
+        codes(&r, Severity::Error),
+        BTreeSet::new(),
+        "{:#?}",
+        r.findings
+    );
     assert_eq!(
         figure(&r, "metrics.request_completion_median").0,
         Derivation::Consistent
@@ -272,7 +493,12 @@ fn token_counts_make_the_rate_recomputable() {
     let mut value = file(PILOT);
     let tokens = [90, 110, 88, 100, 102, 84, 95, 118];
     assert_eq!(tokens.iter().sum::<u64>(), 787);
-    for (case, n) in value["cases"].as_array_mut().unwrap().iter_mut().zip(tokens) {
+    for (case, n) in value["cases"]
+        .as_array_mut()
+        .unwrap()
+        .iter_mut()
+        .zip(tokens)
+    {
         case["completion_tokens"] = json!(n);
     }
     let r = audit(&value);
@@ -289,7 +515,11 @@ fn unknown_fields_are_named() {
     let mut value = file(CARD);
     value["configs"][0]["power_watts"] = json!(240);
     let r = audit(&value);
-    let f = r.findings.iter().find(|f| f.code == Code::FieldUnknown).unwrap();
+    let f = r
+        .findings
+        .iter()
+        .find(|f| f.code == Code::FieldUnknown)
+        .unwrap();
     assert_eq!(f.subject, "configs[0].power_watts");
     assert_eq!(r.verdict, Verdict::SelfConsistent);
 }
@@ -318,7 +548,12 @@ fn sources_beside_the_record_are_looked_at() {
         "context_tokens,concurrency,repetition,output_tokens_per_request,output_tokens_per_second\n",
     );
     for c in value["cells"].as_array().unwrap() {
-        for (i, rate) in c["runTokensPerSecond"].as_array().unwrap().iter().enumerate() {
+        for (i, rate) in c["runTokensPerSecond"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .enumerate()
+        {
             let rate = rate.as_f64().unwrap();
             csv.push_str(&format!(
                 "{},{},{},1024,{rate:.6}\n",
@@ -334,7 +569,12 @@ fn sources_beside_the_record_are_looked_at() {
     };
     let beside = named(&mut value, &csv);
     let r = audit_with(&value, &beside);
-    assert_eq!(codes(&r, Severity::Error), BTreeSet::new(), "{:#?}", r.findings);
+    assert_eq!(
+        codes(&r, Severity::Error),
+        BTreeSet::new(),
+        "{:#?}",
+        r.findings
+    );
     // Another file under that name.
     let other = Files([("throughput.csv", b"x".to_vec())].into());
     let found = codes(&audit_with(&value, &other), Severity::Error);
@@ -342,7 +582,11 @@ fn sources_beside_the_record_are_looked_at() {
     // The named file, with another rate in it, a row too few, or no table at all.
     let edited = csv.replacen("46.481487", "46.481987", 1);
     assert_ne!(edited, csv);
-    let short = csv.lines().take(30).map(|l| format!("{l}\n")).collect::<String>();
+    let short = csv
+        .lines()
+        .take(30)
+        .map(|l| format!("{l}\n"))
+        .collect::<String>();
     for text in [edited, short] {
         let beside = named(&mut value, &text);
         let found = codes(&audit_with(&value, &beside), Severity::Error);
@@ -365,7 +609,13 @@ fn the_program_says_the_same() {
     };
     let (code, out, err) = run(&["record", "evidence/published"]);
     assert_eq!(code, Some(1), "{out}{err}");
-    assert_eq!(out.lines().filter(|l| l.starts_with("self-consistent")).count(), 3, "{out}");
+    assert_eq!(
+        out.lines()
+            .filter(|l| l.starts_with("self-consistent"))
+            .count(),
+        3,
+        "{out}"
+    );
     assert!(out.contains("3 self-consistent and not signed"), "{out}");
     let (code, out, err) = run(&["record", "evidence/published", "--format", "json"]);
     assert_eq!(code, Some(1));

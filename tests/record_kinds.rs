@@ -39,13 +39,17 @@ fn of_file(dir: &Path, name: &str, bytes: &[u8], keys: &[&str]) -> (i32, Value) 
         args.extend(["--trusted-key", k]);
     }
     let said = verify(&args);
-    let report = serde_json::from_str(&said.stdout).unwrap_or_else(|e| panic!("{e}: {}", said.stderr));
+    let report =
+        serde_json::from_str(&said.stdout).unwrap_or_else(|e| panic!("{e}: {}", said.stderr));
     (said.code, report)
 }
 
 fn codes_of(report: &Value) -> Vec<&str> {
     let findings = report["findings"].as_array().unwrap();
-    findings.iter().map(|f| f["code"].as_str().unwrap()).collect()
+    findings
+        .iter()
+        .map(|f| f["code"].as_str().unwrap())
+        .collect()
 }
 
 #[test]
@@ -60,18 +64,34 @@ fn a_lone_envelope_of_a_record_is_signed_and_not_recomputed() {
     let figures = r["figures"].as_array().unwrap();
     assert!(!figures.is_empty());
     assert!(figures.iter().all(|f| f["derivation"] == "stated"));
-    let evidence = r["checks"].as_array().unwrap().iter().find(|c| c["name"] == "evidence");
+    let evidence = r["checks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|c| c["name"] == "evidence");
     assert_eq!(evidence.unwrap()["outcome"], "not_performed");
     // Nobody's key, another's key, and a changed payload.
     let (_, r) = of_file(dir.path(), "lone.intoto.jsonl", &record, &[]);
     assert_eq!(codes_of(&r), ["signer-not-trusted"]);
-    let (_, r) = of_file(dir.path(), "lone.intoto.jsonl", &record, &["keys/other-test-only.pub.pem"]);
+    let (_, r) = of_file(
+        dir.path(),
+        "lone.intoto.jsonl",
+        &record,
+        &["keys/other-test-only.pub.pem"],
+    );
     assert_eq!(codes_of(&r), ["signer-not-trusted"]);
     let mut value: Value = serde_json::from_slice(&record).unwrap();
     let payload = STANDARD.decode(value["payload"].as_str().unwrap()).unwrap();
-    let text = String::from_utf8(payload).unwrap().replacen("\"completed\"", "\"completes\"", 1);
+    let text = String::from_utf8(payload)
+        .unwrap()
+        .replacen("\"completed\"", "\"completes\"", 1);
     value["payload"] = STANDARD.encode(text).into();
-    let (code, r) = of_file(dir.path(), "lone.intoto.jsonl", &json::canonical(&value), &[KEY]);
+    let (code, r) = of_file(
+        dir.path(),
+        "lone.intoto.jsonl",
+        &json::canonical(&value),
+        &[KEY],
+    );
     assert_eq!(code, 1);
     assert!(codes_of(&r).contains(&"signature-invalid"), "{r:#}");
 }
@@ -100,14 +120,24 @@ fn envelopes_of_other_tools_are_their_signers_word() {
     let (code, r) = of_file(dir.path(), "b.json", &unknown, &[KEY]);
     assert_eq!((code, codes_of(&r)), (1, vec![]));
     // Two lines: one good, one changed after signing.
-    let good = sign(&statement_of(TEST_RESULT, subject("x", b"")), PAYLOAD_TYPE, &[&operator()]);
+    let good = sign(
+        &statement_of(TEST_RESULT, subject("x", b"")),
+        PAYLOAD_TYPE,
+        &[&operator()],
+    );
     let mut bad: Value = serde_json::from_slice(&good).unwrap();
-    bad["payload"] = STANDARD.encode(statement_of(TEST_RESULT, subject("y", b""))).into();
+    bad["payload"] = STANDARD
+        .encode(statement_of(TEST_RESULT, subject("y", b"")))
+        .into();
     let lines = [good, json::canonical(&bad)].concat();
     let (code, r) = of_file(dir.path(), "c.intoto.jsonl", &lines, &[KEY]);
     assert_eq!(code, 1);
     assert!(codes_of(&r).contains(&"signature-invalid"), "{r:#}");
-    assert_eq!(r["signers"].as_array().unwrap().len(), 0, "who signed half signed nothing");
+    assert_eq!(
+        r["signers"].as_array().unwrap().len(),
+        0,
+        "who signed half signed nothing"
+    );
 }
 
 /// ECDSA P-256, as cosign signs, in DSSE and in a sigstore bundle with a public key.
@@ -152,22 +182,39 @@ fn what_is_no_record_is_one_clear_error() {
     let said = verify(&["record", &path("")]);
     assert_eq!((said.code, said.stdout.as_str()), (2, ""));
     assert_eq!(said.stderr.lines().count(), 1, "{}", said.stderr);
-    assert!(said.stderr.contains("is no bundle and holds no records"), "{}", said.stderr);
+    assert!(
+        said.stderr.contains("is no bundle and holds no records"),
+        "{}",
+        said.stderr
+    );
     for (name, text, why) in [
         ("a.json", "{}", "no kind that is known"),
-        ("b.json", "{\"schemaVersion\":4,\"cells\":[]}", "schemaVersion 4"),
+        (
+            "b.json",
+            "{\"schemaVersion\":4,\"cells\":[]}",
+            "schemaVersion 4",
+        ),
         ("c.txt", "hello", "is no record"),
     ] {
         std::fs::write(dir.path().join(name), text).unwrap();
         let said = verify(&["record", &path(name)]);
         assert_eq!((said.code, said.stdout.as_str()), (2, ""), "{name}");
-        assert!(said.stderr.contains(why) && said.stderr.contains("hint:"), "{}", said.stderr);
+        assert!(
+            said.stderr.contains(why) && said.stderr.contains("hint:"),
+            "{}",
+            said.stderr
+        );
     }
     // A tree of files none of which is a record.
     let said = verify(&["record", &path("")]);
     assert_eq!(said.code, 2, "{}", said.stdout);
     // A pipe is not waited for.
-    rustix::fs::mkfifoat(rustix::fs::CWD, dir.path().join("pipe"), rustix::fs::Mode::RUSR).unwrap();
+    rustix::fs::mkfifoat(
+        rustix::fs::CWD,
+        dir.path().join("pipe"),
+        rustix::fs::Mode::RUSR,
+    )
+    .unwrap();
     assert_eq!(verify(&["record", &path("pipe")]).code, 2);
     // Far too large: a line of 1 GiB (a hole in the file) is not read.
     let file = std::fs::File::create(dir.path().join("long.intoto.jsonl")).unwrap();
@@ -175,6 +222,23 @@ fn what_is_no_record_is_one_clear_error() {
     let said = verify(&["record", &path("long.intoto.jsonl")]);
     assert_eq!(said.code, 2);
     assert!(said.stderr.contains("larger than"), "{}", said.stderr);
+}
+
+/// A record or index of 1 GiB in one line (a hole in the file) is not read into memory.
+#[test]
+fn a_bundle_with_an_endless_line_is_not_read() {
+    for name in ["record.intoto.jsonl", "index.json"] {
+        let dir = copy_of(COMPLETED);
+        let file = std::fs::File::create(dir.path().join(name)).unwrap();
+        file.set_len(1 << 30).unwrap();
+        let said = verify(&["record", dir.path().to_str().unwrap()]);
+        assert_eq!(said.code, 2, "{name}");
+        assert!(
+            said.stderr.contains("larger than 64 MiB"),
+            "{}",
+            said.stderr
+        );
+    }
 }
 
 /// JSON that parsers disagree about, in a file that is named as a record.
@@ -186,10 +250,18 @@ fn json_that_can_be_read_in_two_ways_is_a_finding() {
     let twice = "{\"schemaVersion\":3,\"cells\":[],\"cells\":[]}";
     for text in [deep.as_str(), past, twice, "{", ""] {
         let (code, r) = of_file(dir.path(), "a.json", text.as_bytes(), &[]);
-        assert_eq!((code, codes_of(&r)), (1, vec!["record-malformed"]), "{text:.40}");
+        assert_eq!(
+            (code, codes_of(&r)),
+            (1, vec!["record-malformed"]),
+            "{text:.40}"
+        );
         assert_eq!(r["verdict"], "not_verified");
         let (code, r) = of_file(dir.path(), "a.intoto.jsonl", text.as_bytes(), &[]);
-        assert_eq!((code, codes_of(&r)[0]), (1, "envelope-malformed"), "{text:.40}");
+        assert_eq!(
+            (code, codes_of(&r)[0]),
+            (1, "envelope-malformed"),
+            "{text:.40}"
+        );
     }
 }
 
@@ -215,9 +287,16 @@ fn a_tree_is_audited_whole() {
     assert_eq!(said.code, 1, "{}", said.stderr);
     let lines: Vec<&str> = said.stdout.lines().collect();
     assert_eq!(lines.len(), 5, "{}", said.stdout);
-    assert!(lines[0].starts_with("self-consistent") && lines[0].contains("card.json"), "{}", lines[0]);
+    assert!(
+        lines[0].starts_with("self-consistent") && lines[0].contains("card.json"),
+        "{}",
+        lines[0]
+    );
     for (line, name) in lines[1..4].iter().zip(["/three", "/x/one", "/x/two"]) {
-        assert!(line.starts_with("verified") && line.contains(name), "{line}");
+        assert!(
+            line.starts_with("verified") && line.contains(name),
+            "{line}"
+        );
     }
     assert_eq!(
         lines[4],
@@ -231,8 +310,20 @@ fn a_tree_is_audited_whole() {
         .lines()
         .map(|l| serde_json::from_str::<Value>(l).unwrap()["verdict"].to_string())
         .collect();
-    assert_eq!(verdicts, ["\"self_consistent\"", "\"verified\"", "\"verified\"", "\"verified\""]);
-    assert!(said.stderr.starts_with("4 records: 3 verified"), "{}", said.stderr);
+    assert_eq!(
+        verdicts,
+        [
+            "\"self_consistent\"",
+            "\"verified\"",
+            "\"verified\"",
+            "\"verified\""
+        ]
+    );
+    assert!(
+        said.stderr.starts_with("4 records: 3 verified"),
+        "{}",
+        said.stderr
+    );
     // A broken one is seen among the others.
     std::fs::write(root.join("x/two/grades.jsonl"), "x").unwrap();
     std::fs::write(root.join("y.json"), "{\"a\":1,\"a\":2}").unwrap();

@@ -55,7 +55,10 @@ pub fn run(args: Args) -> anyhow::Result<Answer> {
     for factor in &args.factors {
         if !NAMES.iter().any(|(name, _)| name == factor) {
             let known: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
-            bail!("nothing is called {factor:?} (hint: one of {})", known.join(", "));
+            bail!(
+                "nothing is called {factor:?} (hint: one of {})",
+                known.join(", ")
+            );
         }
     }
     let desk = Desk {
@@ -65,7 +68,11 @@ pub fn run(args: Args) -> anyhow::Result<Answer> {
     };
     let a = audited(&args.a, &desk)?;
     let b = audited(&args.b, &desk)?;
-    let control = args.control.as_deref().map(|c| audited(c, &desk)).transpose()?;
+    let control = args
+        .control
+        .as_deref()
+        .map(|c| audited(c, &desk))
+        .transpose()?;
     let question = Question {
         factors: args.factors.iter().cloned().collect::<BTreeSet<_>>(),
         causal: args.causal,
@@ -97,7 +104,10 @@ fn audited(path: &Path, desk: &Desk) -> anyhow::Result<Report> {
     let mut found = record::Found::default();
     record::find(path, &mut found)?;
     let (Some(item), None, false) = (found.items.first(), found.items.get(1), found.tree) else {
-        bail!("{} is no single record (hint: give one bundle's folder)", path.display());
+        bail!(
+            "{} is no single record (hint: give one bundle's folder)",
+            path.display()
+        );
     };
     match record::look(item, desk)? {
         Looked::Audited(report, _) => Ok(report),

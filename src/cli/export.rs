@@ -106,5 +106,7 @@ fn signed(bundle: &std::path::Path) -> anyhow::Result<RecordStatement> {
     let record = read(bundle)?.record.context("the bundle has no record")?;
     let envelopes = parse_own_lines(&record).ok();
     let payload = envelopes.and_then(|e| Some(e.into_iter().next()?.payload));
-    Ok(json::from_slice(&payload.context("the record cannot be read")?)?)
+    Ok(json::from_slice(
+        &payload.context("the record cannot be read")?,
+    )?)
 }

@@ -19,14 +19,17 @@ pub struct SplitMix64(u64);
 impl SplitMix64 {
     /// The generator of one metric under one seed.
     pub fn of(seed: u64, metric: &str) -> Self {
-        let digest = Enc::new("bootstrap/v1").u64(seed).bytes(metric.as_bytes()).finish();
+        let digest = Enc::new("bootstrap/v1")
+            .u64(seed)
+            .bytes(metric.as_bytes())
+            .finish();
         let mut first = [0u8; 8];
         first.copy_from_slice(&digest.0[..8]);
         Self(u64::from_be_bytes(first))
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -36,7 +39,7 @@ impl SplitMix64 {
 
     /// A number below `n`: the high half of the product.
     pub fn below(&mut self, n: usize) -> usize {
-        ((u128::from(self.next()) * n as u128) >> 64) as usize
+        ((u128::from(self.draw()) * n as u128) >> 64) as usize
     }
 }
 
@@ -50,10 +53,9 @@ pub fn interval<T>(
 ) -> Option<(BigRational, BigRational)> {
     let mut deltas = Vec::with_capacity(RESAMPLES);
     for _ in 0..RESAMPLES {
-        let mut draw = |side: &[T]| -> Vec<usize> {
-            (0..side.len()).map(|_| rng.below(side.len())).collect()
-        };
-        let (i, j) = (draw(a), draw(b));
+        let mut indices =
+            |side: &[T]| -> Vec<usize> { (0..side.len()).map(|_| rng.below(side.len())).collect() };
+        let (i, j) = (indices(a), indices(b));
         let x: Vec<&T> = i.into_iter().map(|i| &a[i]).collect();
         let y: Vec<&T> = j.into_iter().map(|j| &b[j]).collect();
         deltas.push(stat(&y)? - stat(&x)?);
@@ -66,8 +68,7 @@ pub fn interval<T>(
 /// The mean of rationals.
 pub fn mean(values: &[BigRational]) -> Option<BigRational> {
     let n = BigInt::from(values.len());
-    (!values.is_empty())
-        .then(|| values.iter().sum::<BigRational>() / BigRational::from_integer(n))
+    (!values.is_empty()).then(|| values.iter().sum::<BigRational>() / BigRational::from_integer(n))
 }
 
 #[cfg(test)]
@@ -79,7 +80,7 @@ mod tests {
     #[test]
     fn the_generator_is_the_published_one() {
         let mut rng = SplitMix64(1_234_567);
-        let got: Vec<u64> = (0..5).map(|_| rng.next()).collect();
+        let got: Vec<u64> = (0..5).map(|_| rng.draw()).collect();
         assert_eq!(
             got,
             [
@@ -103,9 +104,13 @@ mod tests {
         assert!(lo < rational(10) && rational(10) < hi);
         assert!(lo > rational(6) && hi < rational(14), "{lo} {hi}");
         assert_eq!(of(1), of(1));
-        assert_ne!(of(1), of(2));
+        assert_ne!(SplitMix64::of(1, "m").draw(), SplitMix64::of(2, "m").draw());
+        assert_ne!(SplitMix64::of(1, "m").draw(), SplitMix64::of(1, "n").draw());
         let same = interval(&a[..1], &a[..1], SplitMix64::of(0, "m"), stat).unwrap();
-        assert_eq!((decimal(&same.0, 1), decimal(&same.1, 1)), ("0.0".into(), "0.0".into()));
+        assert_eq!(
+            (decimal(&same.0, 1), decimal(&same.1, 1)),
+            ("0.0".into(), "0.0".into())
+        );
         let nothing = interval(&a, &b, SplitMix64::of(0, "m"), |_| None);
         assert_eq!(nothing, None);
     }

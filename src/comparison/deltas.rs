@@ -54,7 +54,10 @@ enum Rep {
 /// All metrics that both records have; and a sentence when repetitions are too few for
 /// intervals.
 pub fn deltas(a: &RunRecord, b: &RunRecord, seed: u64) -> (Vec<Delta>, Option<String>) {
-    let (ra, rb) = (a.requests.repetitions as usize, b.requests.repetitions as usize);
+    let (ra, rb) = (
+        a.requests.repetitions as usize,
+        b.requests.repetitions as usize,
+    );
     let few = (ra.min(rb) < FEWEST).then(|| {
         format!("A has {ra} and B has {rb}: under {FEWEST} on a side no interval is given, and a difference may be chance")
     });
@@ -74,10 +77,12 @@ fn pass_rate(a: &RunRecord, b: &RunRecord, seed: u64, few: bool) -> Delta {
         let n = r.grades.declared;
         (n > 0).then(|| decimal(&BigRational::new(r.grades.pass.into(), n.into()), PLACES))
     };
-    let reps = |r: &RunRecord| by_rep(r, |cases| {
-        let passes = cases.iter().filter(|c| c.grade == Grade::Pass).count() as u64;
-        Rep::Share(passes, cases.len() as u64)
-    });
+    let reps = |r: &RunRecord| {
+        by_rep(r, |cases| {
+            let passes = cases.iter().filter(|c| c.grade == Grade::Pass).count() as u64;
+            Rep::Share(passes, cases.len() as u64)
+        })
+    };
     let d = base("pass-rate", "ratio", value(a), value(b));
     with_interval(d, &reps(a), &reps(b), share, seed, few)
 }

@@ -23,7 +23,13 @@ pub fn human(c: &Comparison) -> String {
             (false, "condition") => "DIFFERS",
             (false, _) => "setup",
         };
-        let _ = writeln!(out, "  {role:<8} {}\n             A {}\n             B {}", d.name, short(&d.a), short(&d.b));
+        let _ = writeln!(
+            out,
+            "  {role:<8} {}\n             A {}\n             B {}",
+            d.name,
+            short(&d.a),
+            short(&d.b)
+        );
     }
     out.push('\n');
     table(&c.deltas, "B − A", &mut out);
@@ -66,7 +72,11 @@ fn table(deltas: &[Delta], title: &str, out: &mut String) {
         return;
     }
     let width = deltas.iter().map(|d| d.metric.len()).max().unwrap_or(0);
-    let _ = writeln!(out, "  {:<width$} {:>14} {:>14} {title:>14}   95 % interval", "metric", "A", "B");
+    let _ = writeln!(
+        out,
+        "  {:<width$} {:>14} {:>14} {title:>14}   95 % interval",
+        "metric", "A", "B"
+    );
     for d in deltas {
         let show = |v: &Option<String>| v.clone().unwrap_or_else(|| "-".to_owned());
         let interval = match (&d.interval, &d.note) {
@@ -74,7 +84,11 @@ fn table(deltas: &[Delta], title: &str, out: &mut String) {
             (None, Some(note)) => note.clone(),
             (None, None) => String::new(),
         };
-        let clear = if d.clear == Some(true) { "  clear of 0" } else { "" };
+        let clear = if d.clear == Some(true) {
+            "  clear of 0"
+        } else {
+            ""
+        };
         let _ = writeln!(
             out,
             "  {:<width$} {:>14} {:>14} {:>14}   {interval}{clear}",

@@ -143,7 +143,10 @@ fn named(record: &RunRecord) -> BTreeMap<String, String> {
         ("rules_version", record.provenance.rules_version.clone()),
         ("weights", weights.join("; ")),
         ("engine", record.runtime.engine.clone()),
-        ("version", record.runtime.version.clone().unwrap_or_default()),
+        (
+            "version",
+            record.runtime.version.clone().unwrap_or_default(),
+        ),
         ("image_kind", record.runtime.image_kind.clone()),
         ("image", image.to_string()),
         ("argv", record.runtime.argv_digest.hex()),
@@ -229,7 +232,11 @@ pub fn compare(a: &Side, b: &Side, control: Option<&Side>, question: &Question) 
     };
     if let (Some(x), Some(y)) = (a.record, b.record) {
         out.differences = differences(x, y, &question.factors);
-        for d in out.differences.iter().filter(|d| d.kind == "condition" && !d.declared) {
+        for d in out
+            .differences
+            .iter()
+            .filter(|d| d.kind == "condition" && !d.declared)
+        {
             out.findings.push(
                 Finding::new(
                     Code::ConditionsDiffer,
@@ -250,7 +257,8 @@ pub fn compare(a: &Side, b: &Side, control: Option<&Side>, question: &Question) 
         }
         if x.run.id == y.run.id {
             let why = "both are one run";
-            out.findings.push(Finding::new(Code::RecordNotComparable, b.path, why));
+            out.findings
+                .push(Finding::new(Code::RecordNotComparable, b.path, why));
         }
         let errors = out.findings.iter().any(|f| f.severity == Severity::Error);
         out.comparable = !errors && fits.iter().all(|f| *f);
@@ -278,7 +286,9 @@ fn cause(out: &mut Comparison, sides: [Option<&Side>; 3], question: &Question) {
     let (Some(factor), None) = (factors.next(), factors.next()) else {
         out.cause.reason = match question.factors.is_empty() {
             true => "no factor was declared (--factor NAME), so no cause can be named".into(),
-            false => "several factors were varied at once, so none can be named as the cause".into(),
+            false => {
+                "several factors were varied at once, so none can be named as the cause".into()
+            }
         };
         return;
     };
@@ -291,12 +301,17 @@ fn cause(out: &mut Comparison, sides: [Option<&Side>; 3], question: &Question) {
         let (Some(x), Some(y)) = (p.record, q.record) else {
             continue;
         };
-        let differ: Vec<String> =
-            differences(x, y, &question.factors).into_iter().map(|d| d.name).collect();
+        let differ: Vec<String> = differences(x, y, &question.factors)
+            .into_iter()
+            .map(|d| d.name)
+            .collect();
         if differ == [factor.clone()] {
             out.cause = Cause {
                 supported: true,
-                reason: format!("{} and {} differ in {factor} and in nothing else recorded", p.path, q.path),
+                reason: format!(
+                    "{} and {} differ in {factor} and in nothing else recorded",
+                    p.path, q.path
+                ),
             };
             if control.is_some_and(|c| c.path == p.path) {
                 out.control_deltas = deltas::deltas(x, y, question.seed).0;

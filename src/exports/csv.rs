@@ -6,7 +6,16 @@ use crate::scorer::Grade;
 /// One row per metric.
 pub fn metrics(record: &RunRecord) -> Vec<u8> {
     let mut out = row(&[
-        "run", "metric", "value", "unit", "n", "estimator", "denominator", "derivation", "witness", "note",
+        "run",
+        "metric",
+        "value",
+        "unit",
+        "n",
+        "estimator",
+        "denominator",
+        "derivation",
+        "witness",
+        "note",
     ]);
     for m in &record.metrics {
         out.push_str(&row(&[
@@ -28,8 +37,21 @@ pub fn metrics(record: &RunRecord) -> Vec<u8> {
 /// One row per declared attempt; transport, grade and attribution stay three columns.
 pub fn cases(record: &RunRecord) -> Vec<u8> {
     let mut out = row(&[
-        "run", "case", "rep", "endpoint", "transport", "grade", "why", "attribution", "because", "duration_ns",
-        "first_generated_ns", "first_content_ns", "prompt_tokens", "completion_tokens", "finish_reason",
+        "run",
+        "case",
+        "rep",
+        "endpoint",
+        "transport",
+        "grade",
+        "why",
+        "attribution",
+        "because",
+        "duration_ns",
+        "first_generated_ns",
+        "first_content_ns",
+        "prompt_tokens",
+        "completion_tokens",
+        "finish_reason",
     ]);
     let or_empty = |n: Option<u64>| n.map(|n| n.to_string()).unwrap_or_default();
     for c in &record.cases {

@@ -22,7 +22,9 @@ pub struct Source {
 pub fn every_eval_ever(record: &RunRecord, source: &Source) -> Result<Vec<u8>, ExportsError> {
     let declared = record.grades.declared;
     if declared == 0 {
-        return Err(ExportsError::Nothing("the record declares no cases to grade"));
+        return Err(ExportsError::Nothing(
+            "the record declares no cases to grade",
+        ));
     }
     // Text, like all of its details.
     let text = |n: u64| Value::String(n.to_string());

@@ -46,7 +46,10 @@ pub fn of_audit(report: &AuditReport) -> Vec<String> {
         out.push("RUNSEAL_GRADES_RECOMPUTED".to_owned());
     }
     if let Some(record) = &report.derived {
-        out.push(format!("RUNSEAL_RUN_STATUS_{}", record.run.status.name().to_uppercase()));
+        out.push(format!(
+            "RUNSEAL_RUN_STATUS_{}",
+            record.run.status.name().to_uppercase()
+        ));
         if record.run.taints.is_empty() {
             out.push("RUNSEAL_RUN_UNTAINTED".to_owned());
         }
@@ -67,7 +70,9 @@ fn properties(checks: &[Check], verdict: Verdict) -> Vec<String> {
         Verdict::NotVerified => {}
     }
     let passed = checks.iter().filter(|c| c.outcome == Outcome::Passed);
-    out.extend(passed.map(|c| format!("RUNSEAL_CHECK_{}", c.name.replace('-', "_").to_uppercase())));
+    out.extend(
+        passed.map(|c| format!("RUNSEAL_CHECK_{}", c.name.replace('-', "_").to_uppercase())),
+    );
     out
 }
 

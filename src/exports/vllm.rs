@@ -4,7 +4,7 @@
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{ExportsError, lines, metric, model, number};
 use crate::metrics::exact::{decimal, percentile};
@@ -13,16 +13,38 @@ use crate::trace::Transport;
 
 /// The form.
 pub fn vllm_bench(record: &RunRecord) -> Result<Vec<u8>, ExportsError> {
-    let lacking = ExportsError::Nothing("the record has no batch duration, which this form divides by");
-    let duration = metric(record, "batch-duration/v1").and_then(number).filter(|d| *d > 0.0);
+    let lacking =
+        ExportsError::Nothing("the record has no batch duration, which this form divides by");
+    let duration = metric(record, "batch-duration/v1")
+        .and_then(number)
+        .filter(|d| *d > 0.0);
     let duration = duration.ok_or(lacking)?;
     let done = |c: &&crate::record::CaseRecord| c.transport == Transport::Completed;
     let completed = record.cases.iter().filter(done).count() as u64;
-    let input: u64 = record.cases.iter().filter(done).filter_map(|c| c.prompt_tokens).sum();
-    let output: u64 = record.cases.iter().filter_map(|c| c.completion_tokens).sum();
+    let input: u64 = record
+        .cases
+        .iter()
+        .filter(done)
+        .filter_map(|c| c.prompt_tokens)
+        .sum();
+    let output: u64 = record
+        .cases
+        .iter()
+        .filter_map(|c| c.completion_tokens)
+        .sum();
     let over = |n: u64| exact_number(&(whole(n) / exact(duration)));
-    let firsts: Vec<u64> = record.cases.iter().filter(done).filter_map(|c| c.first_generated_ns).collect();
-    let ends: Vec<u64> = record.cases.iter().filter(done).filter_map(|c| c.duration_ns).collect();
+    let firsts: Vec<u64> = record
+        .cases
+        .iter()
+        .filter(done)
+        .filter_map(|c| c.first_generated_ns)
+        .collect();
+    let ends: Vec<u64> = record
+        .cases
+        .iter()
+        .filter(done)
+        .filter_map(|c| c.duration_ns)
+        .collect();
     let mut out = json!({
         "date": record.run.started,
         "backend": record.runtime.engine,
@@ -60,7 +82,7 @@ pub fn vllm_bench(record: &RunRecord) -> Result<Vec<u8>, ExportsError> {
         map.insert(format!("p95_{name}_ms"), json!(at(95)));
         map.insert(format!("p99_{name}_ms"), json!(at(99)));
     }
-    Ok(lines(&Value::clone(&out)))
+    Ok(lines(&out))
 }
 
 fn whole(n: u64) -> BigRational {

@@ -54,9 +54,8 @@ impl Sheet<'_> {
     fn thresholds(&mut self, trust: &Trust, policy: &Policy, signed: &[&TrustedKey], path: &str) {
         let mut found = Vec::new();
         for (role, least) in policy.threshold.iter().filter(|(_, least)| **least > 0) {
-            let good = |k: &&&TrustedKey| {
-                k.role == Some(*role) && trust.at.is_none_or(|at| k.good_at(at))
-            };
+            let good =
+                |k: &&&TrustedKey| k.role == Some(*role) && trust.at.is_none_or(|at| k.good_at(at));
             let unique: BTreeSet<String> =
                 signed.iter().filter(good).map(|k| k.key.keyid()).collect();
             if unique.len() < *least as usize {
@@ -126,8 +125,7 @@ pub fn to_audit(report: &mut AuditReport, trust: &Trust) {
     sheet.windows(trust, &signed, &path);
     if let Some(policy) = &trust.policy {
         sheet.thresholds(trust, policy, &signed, &path);
-        let figures: Vec<(String, Derivation, bool)> =
-            report.figures.iter().map(label).collect();
+        let figures: Vec<(String, Derivation, bool)> = report.figures.iter().map(label).collect();
         sheet.levels(policy, &figures);
         let r = &policy.require;
         if r.grades {
@@ -152,7 +150,9 @@ pub fn to_audit(report: &mut AuditReport, trust: &Trust) {
             sheet.close("suite-allowed", suites(policy, suite, &path));
         }
     }
-    report.findings.sort_by_key(|f| std::cmp::Reverse(f.severity));
+    report
+        .findings
+        .sort_by_key(|f| std::cmp::Reverse(f.severity));
     // A check that nothing requires says what it found and counts for nothing.
     let counted: Vec<Check> = report
         .checks
@@ -196,7 +196,11 @@ pub fn to_published(report: &mut PublishedReport, trust: &Trust) {
     sheet.windows(trust, &signed, &path);
     if let Some(policy) = &trust.policy {
         if policy.require.accept_unsigned {
-            for c in sheet.checks.iter_mut().filter(|c| c.name == "signature-present") {
+            for c in sheet
+                .checks
+                .iter_mut()
+                .filter(|c| c.name == "signature-present")
+            {
                 c.required = false;
             }
         } else {
@@ -224,6 +228,8 @@ pub fn to_published(report: &mut PublishedReport, trust: &Trust) {
             }
         }
     }
-    report.findings.sort_by_key(|f| std::cmp::Reverse(f.severity));
+    report
+        .findings
+        .sort_by_key(|f| std::cmp::Reverse(f.severity));
     report.verdict = verdict(&report.checks, &report.findings);
 }

@@ -196,7 +196,10 @@ fn read_key(entry: &KeyToml, dir: &Path) -> Result<TrustedKey, PolicyError> {
         let read: Result<Timestamp, _> = text.parse();
         match read {
             Ok(t) => Ok(Some(t)),
-            Err(_) => sense(format!("key {:?}: {text:?} is not an RFC 3339 time", entry.name)),
+            Err(_) => sense(format!(
+                "key {:?}: {text:?} is not an RFC 3339 time",
+                entry.name
+            )),
         }
     };
     let (not_before, not_after) = (time(&entry.not_before)?, time(&entry.not_after)?);

@@ -77,7 +77,9 @@ impl AnyKey {
     /// One line: kind, base64 of the wire form, a comment (RFC 4253, 6.6; RFC 8709;
     /// RFC 5656, 3.1).
     fn from_openssh(text: &str) -> Result<Self, TrustedKeyError> {
-        let mut lines = text.lines().filter(|l| !l.trim().is_empty() && !l.starts_with('#'));
+        let mut lines = text
+            .lines()
+            .filter(|l| !l.trim().is_empty() && !l.starts_with('#'));
         let (Some(line), None) = (lines.next(), lines.next()) else {
             return Err(TrustedKeyError::Form);
         };
@@ -225,12 +227,21 @@ mod tests {
             (String::new(), "SPKI PEM"),
             ("ssh-ed25519".to_owned(), "SPKI PEM"),
             (ssh("ssh-ed25519", &[b"ssh-rsa", &point]), "SPKI PEM"),
-            (ssh("ssh-ed25519", &[b"ssh-ed25519", &point[..31]]), "SPKI PEM"),
-            (ssh("ssh-ed25519", &[b"ssh-ed25519", &point, b"x"]), "SPKI PEM"),
+            (
+                ssh("ssh-ed25519", &[b"ssh-ed25519", &point[..31]]),
+                "SPKI PEM",
+            ),
+            (
+                ssh("ssh-ed25519", &[b"ssh-ed25519", &point, b"x"]),
+                "SPKI PEM",
+            ),
             (ssh("ssh-ed25519", &[b"ssh-ed25519", &[0; 32]]), "weak"),
             (ssh("ssh-rsa", &[b"ssh-rsa", b"\x01", b"\x02"]), "ssh-rsa"),
             (
-                ssh("ecdsa-sha2-nistp256", &[b"ecdsa-sha2-nistp256", b"nistp256", &[4; 65]]),
+                ssh(
+                    "ecdsa-sha2-nistp256",
+                    &[b"ecdsa-sha2-nistp256", b"nistp256", &[4; 65]],
+                ),
                 "SPKI PEM",
             ),
         ] {

@@ -29,12 +29,29 @@ impl Topic {
     fn words(self) -> &'static [&'static str] {
         match self {
             Self::Speedup => &[
-                "speedup", "speed-up", "faster", "accelerat", "outperform", "quicker", "hızlan", "hızlı", "nedensel", "causal",
+                "speedup",
+                "speed-up",
+                "faster",
+                "accelerat",
+                "outperform",
+                "quicker",
+                "hızlan",
+                "hızlı",
+                "nedensel",
+                "causal",
             ],
             Self::Quality => &[
-                "quality", "accura", "correct", "lossless", "kalite", "doğruluk", "kayıpsız",
+                "quality",
+                "accura",
+                "correct",
+                "lossless",
+                "kalite",
+                "doğruluk",
+                "kayıpsız",
             ],
-            Self::Capacity => &["context", "capacity", "limit", "input", "bağlam", "kapasite", "sınır", "giriş"],
+            Self::Capacity => &[
+                "context", "capacity", "limit", "input", "bağlam", "kapasite", "sınır", "giriş",
+            ],
             Self::Live => &["live", "currently", "available now", "canlı", "şu anda"],
         }
     }
@@ -61,8 +78,28 @@ pub struct Contradictions {
 }
 
 const DENIALS: &[&str] = &[
-    "no", "not", "without", "never", "cannot", "nothing", "neither", "nor", "unsupported", "isn't", "doesn't", "only", "değil",
-    "değildir", "yok", "yoktur", "bulunmadığından", "desteklenmez", "göstermez", "ölçmez", "yalnız", "olmayan",
+    "no",
+    "not",
+    "without",
+    "never",
+    "cannot",
+    "nothing",
+    "neither",
+    "nor",
+    "unsupported",
+    "isn't",
+    "doesn't",
+    "only",
+    "değil",
+    "değildir",
+    "yok",
+    "yoktur",
+    "bulunmadığından",
+    "desteklenmez",
+    "göstermez",
+    "ölçmez",
+    "yalnız",
+    "olmayan",
 ];
 
 fn words(sentence: &str) -> Vec<String> {
@@ -89,7 +126,9 @@ pub fn speaks_of(text: &str, topic: Topic) -> bool {
 }
 
 fn denies(sentence: &str) -> bool {
-    words(sentence).iter().any(|w| DENIALS.contains(&w.as_str()))
+    words(sentence)
+        .iter()
+        .any(|w| DENIALS.contains(&w.as_str()))
 }
 
 /// Sizes such as `128K` that stand beside the word for a context.
@@ -196,6 +235,9 @@ mod tests {
             graded: true,
             largest_context: Some(200_000),
         };
-        assert_eq!(found("Faster, with 128K context and good accuracy.", all), 0);
+        assert_eq!(
+            found("Faster, with 128K context and good accuracy.", all),
+            0
+        );
     }
 }

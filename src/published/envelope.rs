@@ -136,13 +136,19 @@ fn contents(
         a.id.get_or_insert_with(|| predicate.to_owned());
         statements.push(statement);
     }
-    a.close("statement", &[Code::StatementMalformed, Code::SchemaInvalid]);
+    a.close(
+        "statement",
+        &[Code::StatementMalformed, Code::SchemaInvalid],
+    );
     let embedded = match own && payloads.len() == 1 {
         true => own_record(a, bytes, &statements),
         false => Vec::new(),
     };
     signatures(a, envelopes, &payloads, trust, &embedded);
-    a.close("signature", &[Code::SignatureInvalid, Code::SignerUnexpected]);
+    a.close(
+        "signature",
+        &[Code::SignatureInvalid, Code::SignerUnexpected],
+    );
     a.close("signer-trusted", &[Code::SignerNotTrusted]);
     subjects(a, &statements, beside);
     if own {
@@ -152,7 +158,11 @@ fn contents(
             "the bundle's other files are not here, so nothing was recomputed (give the bundle's folder)",
         );
     } else if !words {
-        a.skip("content", true, "this version knows no way to check such a predicate");
+        a.skip(
+            "content",
+            true,
+            "this version knows no way to check such a predicate",
+        );
     }
 }
 
@@ -248,13 +258,19 @@ fn signatures(
         let mut good: BTreeSet<String> = BTreeSet::new();
         let mut unknown = 0;
         for s in mine.flat_map(|e| &e.signatures) {
-            let named: Vec<_> = trust.keys.iter().filter(|k| k.key.keyid() == s.keyid).collect();
+            let named: Vec<_> = trust
+                .keys
+                .iter()
+                .filter(|k| k.key.keyid() == s.keyid)
+                .collect();
             let tried: Vec<_> = match named.is_empty() {
                 true => trust.keys.iter().collect(),
                 false => named.clone(),
             };
             let by = tried.iter().find(|k| k.key.verify(&message, &s.sig));
-            let itself = embedded.iter().find(|(id, k)| *id == s.keyid && k.keyid() == s.keyid);
+            let itself = embedded
+                .iter()
+                .find(|(id, k)| *id == s.keyid && k.keyid() == s.keyid);
             match (by, itself) {
                 (Some(k), _) => {
                     good.insert(k.key.fingerprint());
@@ -276,7 +292,9 @@ fn signatures(
         if good.is_empty() {
             let why = match trust.keys.is_empty() {
                 true => "no trusted key was given".to_owned(),
-                false => format!("none of its {unknown} other signatures is by a key that you trust"),
+                false => {
+                    format!("none of its {unknown} other signatures is by a key that you trust")
+                }
             };
             a.add(Code::SignerNotTrusted, &at, why);
         }
@@ -293,7 +311,10 @@ fn signatures(
 fn subjects(a: &mut Auditor, statements: &[Value], beside: &dyn Beside) {
     let mut looked = 0;
     let mut of = 0;
-    for s in statements.iter().flat_map(|s| s["subject"].as_array().into_iter().flatten()) {
+    for s in statements
+        .iter()
+        .flat_map(|s| s["subject"].as_array().into_iter().flatten())
+    {
         of += 1;
         let name = s["name"].as_str().unwrap_or_default();
         let plain = RelPath::parse(name).is_ok_and(|p| !p.as_bytes().contains(&b'/'));

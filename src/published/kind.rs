@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// A kind of record that is no bundle of our own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// Not strict JSON.
@@ -105,7 +107,12 @@ pub fn of(value: &Value) -> Result<Kind, UnknownKind> {
 /// Results of other programs, by the fields that only they have together.
 fn foreign(value: &Value) -> Option<Kind> {
     let has = |keys: &[&str]| keys.iter().all(|k| value.get(k).is_some());
-    if has(&["duration", "completed", "total_input_tokens", "output_throughput"]) {
+    if has(&[
+        "duration",
+        "completed",
+        "total_input_tokens",
+        "output_throughput",
+    ]) {
         return Some(Kind::VllmBench);
     }
     if has(&["latency_mode", "benchmarks"]) {
@@ -128,10 +135,16 @@ mod tests {
     #[test]
     fn content_tells_the_kind() {
         for (value, want) in [
-            (json!({"payload": "", "payloadType": "", "signatures": []}), Kind::Envelope),
+            (
+                json!({"payload": "", "payloadType": "", "signatures": []}),
+                Kind::Envelope,
+            ),
             (json!({"schemaVersion": 3, "cells": []}), Kind::ThroughputV3),
             (json!({"version": 1, "configs": []}), Kind::RecipeCardV1),
-            (json!({"format": "serving-performance-record/v1"}), Kind::ServingV1),
+            (
+                json!({"format": "serving-performance-record/v1"}),
+                Kind::ServingV1,
+            ),
         ] {
             assert_eq!(of(&value), Ok(want), "{value}");
         }

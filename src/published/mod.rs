@@ -88,11 +88,7 @@ pub fn audit(
 }
 
 /// Validates against the schema of that stem and reads the type.
-fn typed<T: DeserializeOwned + Serialize>(
-    a: &mut Auditor,
-    stem: &str,
-    value: &Value,
-) -> Option<T> {
+fn typed<T: DeserializeOwned + Serialize>(a: &mut Auditor, stem: &str, value: &Value) -> Option<T> {
     if let Err(errors) = schema::validate(stem, value) {
         for e in errors {
             a.add(Code::SchemaInvalid, "record", e);

@@ -223,8 +223,7 @@ mod tests {
         assert_eq!((i.lo, i.hi), (at("6931.255"), at("6931.265")));
         let i = Interval::of(46.92754002611305);
         assert_eq!(i.lo, i.hi);
-        let product =
-            Interval::around(at("21.183"), 3).times(&Interval::around(at("37.153"), 3));
+        let product = Interval::around(at("21.183"), 3).times(&Interval::around(at("37.153"), 3));
         assert_eq!(product.wholes(), (787.into(), 1));
         assert_eq!(Interval::around(at("0.5"), 1).wholes().1, 0);
         assert_eq!(Interval::around(at("7"), 0).wholes().1, 1);

@@ -347,7 +347,10 @@ fn findings(report: &PublishedReport, out: &mut String) {
         };
         let _ = writeln!(out, "  {weight} {} [{}] {}", f.code, f.subject, f.detail);
         if let (Some(expected), Some(found)) = (&f.expected, &f.found) {
-            let _ = writeln!(out, "          expected {expected}\n          found    {found}");
+            let _ = writeln!(
+                out,
+                "          expected {expected}\n          found    {found}"
+            );
         }
     }
     if report.findings.len() > SHOWN {

@@ -118,7 +118,11 @@ pub fn run(args: Args) -> anyhow::Result<Answer> {
         commitment: args.commitment,
         exe: std::env::current_exe().context("could not find this program to run the scorer")?,
     };
-    let key = args.sign_verdict.as_deref().map(verdict::load).transpose()?;
+    let key = args
+        .sign_verdict
+        .as_deref()
+        .map(verdict::load)
+        .transpose()?;
     let mut found = Found::default();
     let mut tally = Tally::default();
     for path in &args.paths {

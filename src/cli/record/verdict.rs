@@ -46,7 +46,9 @@ pub fn write(
     let (name, properties) = match report {
         Report::Bundle(r) => (RECORD_FILE.to_owned(), svr::of_audit(r)),
         Report::Published(r) => {
-            let name = Path::new(&r.path).file_name().context("a record has a name")?;
+            let name = Path::new(&r.path)
+                .file_name()
+                .context("a record has a name")?;
             (name.to_string_lossy().into_owned(), svr::of_published(r))
         }
     };

@@ -19,7 +19,13 @@ const DECODE: [&str; 3] = ["code", "prose", "structured"];
 
 /// Words of a note that tell of other conditions.
 const OTHERS: [&str; 7] = [
-    "other box", "other build", "other machine", "other hardware", "different", "locked", "not measured",
+    "other box",
+    "other build",
+    "other machine",
+    "other hardware",
+    "different",
+    "locked",
+    "not measured",
 ];
 
 /// Audits a card that matches its schema.
@@ -41,7 +47,11 @@ pub fn audit(a: &mut Auditor, card: &RecipeCard) {
     comparable(a, card);
     let longest = card.configs.iter().map(|c| c.max_context).max();
     let prose: Vec<(&str, &str)> = std::iter::once(("summary", card.summary.as_str()))
-        .chain(card.configs.iter().filter_map(|c| Some(("notes", c.notes.as_deref()?))))
+        .chain(
+            card.configs
+                .iter()
+                .filter_map(|c| Some(("notes", c.notes.as_deref()?))),
+        )
         .collect();
     let rules = Contradictions {
         control: false,
@@ -56,7 +66,11 @@ fn names(a: &mut Auditor, card: &RecipeCard) {
     let mut ids = BTreeSet::new();
     for c in &card.configs {
         if !ids.insert(c.id.as_str()) {
-            a.add(Code::EntryDuplicate, &c.id, "two configurations have this id");
+            a.add(
+                Code::EntryDuplicate,
+                &c.id,
+                "two configurations have this id",
+            );
         }
     }
     if !ids.contains(card.default_config.as_str()) {
@@ -70,11 +84,16 @@ fn names(a: &mut Auditor, card: &RecipeCard) {
 
 /// The rates: only said, with no number of samples, and within what is possible.
 fn figures(a: &mut Auditor, c: &Config) {
-    const LACKING: &str = "how many requests it is of, how long they were and what it divides by is not said";
+    const LACKING: &str =
+        "how many requests it is of, how long they were and what it divides by is not said";
     let mut lacking = Vec::new();
     let rate = |a: &mut Auditor, id: String, v: f64| {
         if v <= 0.0 {
-            a.add(Code::FigureImpossible, &id, format!("{} is not above zero", text(v)));
+            a.add(
+                Code::FigureImpossible,
+                &id,
+                format!("{} is not above zero", text(v)),
+            );
         }
         a.stated(id, text(v), "tokens/s", None, LACKING);
     };
@@ -120,13 +139,20 @@ fn figures(a: &mut Auditor, c: &Config) {
         None => not_recorded(a, format!("{}.concurrency", c.id)),
     }
     if c.nodes == 0 {
-        a.add(Code::FigureImpossible, format!("{}.nodes", c.id), "it runs on no machine");
+        a.add(
+            Code::FigureImpossible,
+            format!("{}.nodes", c.id),
+            "it runs on no machine",
+        );
     }
     if !lacking.is_empty() {
         a.add(
             Code::DenominatorMissing,
             &c.id,
-            format!("{}: no number of samples and no denominator", lacking.join(", ")),
+            format!(
+                "{}: no number of samples and no denominator",
+                lacking.join(", ")
+            ),
         );
     }
 }
@@ -157,9 +183,12 @@ fn not_recorded(a: &mut Auditor, id: String) {
 fn read_quality(value: &str) -> Option<(u64, u64, Option<u64>)> {
     let (ratio, rest) = value.split_once(' ').unwrap_or((value, ""));
     let (k, n) = ratio.split_once('/')?;
-    let length = rest
-        .split_whitespace()
-        .find_map(|w| w.strip_suffix(['k', 'K'])?.parse::<u64>().ok()?.checked_mul(1000));
+    let length = rest.split_whitespace().find_map(|w| {
+        w.strip_suffix(['k', 'K'])?
+            .parse::<u64>()
+            .ok()?
+            .checked_mul(1000)
+    });
     Some((k.parse().ok()?, n.parse().ok()?, length))
 }
 
@@ -169,7 +198,11 @@ fn quality(a: &mut Auditor, c: &Config, q: &Quality) {
         return a.stated(id, &q.value, "", None, "it is said in words");
     };
     if k > n || n == 0 {
-        a.add(Code::FigureImpossible, &id, format!("{k} of {n} is no ratio"));
+        a.add(
+            Code::FigureImpossible,
+            &id,
+            format!("{k} of {n} is no ratio"),
+        );
     }
     if length.is_some_and(|l| l > c.max_context) {
         let why = format!("the context limit is {}", c.max_context);
@@ -193,7 +226,9 @@ fn quality(a: &mut Auditor, c: &Config, q: &Quality) {
             unit: "ratio",
             n: Some(n),
             derivation: Derivation::Consistent,
-            basis: format!("one-sided 95 % Clopper-Pearson bound of {k} of {n}, if they are independent"),
+            basis: format!(
+                "one-sided 95 % Clopper-Pearson bound of {k} of {n}, if they are independent"
+            ),
         });
     }
 }
@@ -211,9 +246,19 @@ fn pool(a: &mut Auditor, c: &Config) {
             basis: "the card does not have it".into(),
         });
     };
-    a.stated(&id, pool.to_string(), "tokens", None, "where it was read is not said");
+    a.stated(
+        &id,
+        pool.to_string(),
+        "tokens",
+        None,
+        "where it was read is not said",
+    );
     let Some(sessions) = pool.checked_div(c.max_context) else {
-        return a.add(Code::FigureImpossible, format!("{}.max_context", c.id), "it is 0");
+        return a.add(
+            Code::FigureImpossible,
+            format!("{}.max_context", c.id),
+            "it is 0",
+        );
     };
     a.figure(FigureOf {
         id: format!("{}.implied.full_length_sessions", c.id),
@@ -239,7 +284,11 @@ fn pool(a: &mut Auditor, c: &Config) {
 /// Configurations that the card itself sets apart from the default one.
 fn comparable(a: &mut Auditor, card: &RecipeCard) {
     let Some(default) = card.configs.iter().find(|c| c.id == card.default_config) else {
-        return a.skip("comparable", false, "there is no default configuration to compare with");
+        return a.skip(
+            "comparable",
+            false,
+            "there is no default configuration to compare with",
+        );
     };
     for c in card.configs.iter().filter(|c| c.id != default.id) {
         let mut why = Vec::new();
@@ -252,7 +301,11 @@ fn comparable(a: &mut Auditor, card: &RecipeCard) {
         for (group, here, there) in [
             ("decode", c.decode.is_some(), default.decode.is_some()),
             ("prefill", c.prefill.is_some(), default.prefill.is_some()),
-            ("concurrency", c.concurrency.is_some(), default.concurrency.is_some()),
+            (
+                "concurrency",
+                c.concurrency.is_some(),
+                default.concurrency.is_some(),
+            ),
         ] {
             if here != there {
                 let who = if here { &default.id } else { &c.id };

@@ -25,18 +25,30 @@ pub fn audit(a: &mut Auditor, v: &Value) {
         let rate = Code::RateNotReproduced;
         let (follows, code, basis) = match name.as_str() {
             "request_throughput" => (over(requests), rate, "request_count / benchmark_duration"),
-            "output_token_throughput" => (over(avg("total_osl")), rate, "total_osl / benchmark_duration"),
+            "output_token_throughput" => (
+                over(avg("total_osl")),
+                rate,
+                "total_osl / benchmark_duration",
+            ),
             "output_sequence_length" => (
-                avg("total_osl").zip(requests).and_then(|(t, n)| quotient(t, n)),
+                avg("total_osl")
+                    .zip(requests)
+                    .and_then(|(t, n)| quotient(t, n)),
                 Code::MeanNotReproduced,
                 "total_osl / request_count",
             ),
             "input_sequence_length" => (
-                avg("total_isl").zip(requests).and_then(|(t, n)| quotient(t, n)),
+                avg("total_isl")
+                    .zip(requests)
+                    .and_then(|(t, n)| quotient(t, n)),
                 Code::MeanNotReproduced,
                 "total_isl / request_count",
             ),
-            _ => (None, rate, "the requests are in another file of the same run (profile_export.jsonl)"),
+            _ => (
+                None,
+                rate,
+                "the requests are in another file of the same run (profile_export.jsonl)",
+            ),
         };
         let distribution = metric.get("min").is_some();
         say(
@@ -47,17 +59,29 @@ pub fn audit(a: &mut Auditor, v: &Value) {
                 follows,
                 // Units are the file's own; the figure's id tells them apart.
                 unit: unit(metric),
-                n: requests.filter(|n| distribution && *n >= 0.0).map(|n| n as u64),
+                n: requests
+                    .filter(|n| distribution && *n >= 0.0)
+                    .map(|n| n as u64),
                 code,
                 basis,
             },
         );
         let steps = STEPS.map(|s| (s, number(metric, s)));
         rising(a, name, &steps);
-        between(a, &format!("{name}.avg"), Some(stated), number(metric, "min"), number(metric, "max"));
+        between(
+            a,
+            &format!("{name}.avg"),
+            Some(stated),
+            number(metric, "min"),
+            number(metric, "max"),
+        );
     }
     if v.get("was_cancelled").and_then(Value::as_bool) == Some(true) {
-        a.add(Code::RunCutShort, "was_cancelled", "the run was stopped before it was complete");
+        a.add(
+            Code::RunCutShort,
+            "was_cancelled",
+            "the run was stopped before it was complete",
+        );
     }
 }
 

@@ -31,7 +31,11 @@ pub fn audit(a: &mut Auditor, v: &Value) {
         let at = format!("benchmarks[{i}]");
         let concurrency = run.get("concurrency").and_then(Value::as_u64);
         if concurrency == Some(0) || concurrency.zip(most).is_some_and(|(c, m)| c > m) {
-            a.add(Code::FigureImpossible, format!("{at}.concurrency"), "it is not from 1 to max_concurrency");
+            a.add(
+                Code::FigureImpossible,
+                format!("{at}.concurrency"),
+                "it is not from 1 to max_concurrency",
+            );
         }
         for (name, unit) in METRICS {
             let Some(metric) = run.get(name).filter(|m| !m.is_null()) else {

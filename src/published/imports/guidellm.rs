@@ -45,7 +45,10 @@ fn totals(a: &mut Auditor, at: &str, run: &Value) {
             Line {
                 id: format!("{at}.request_totals.total"),
                 stated,
-                follows: parts.iter().try_fold(0u64, |s, n| s.checked_add(*n)).map(whole),
+                follows: parts
+                    .iter()
+                    .try_fold(0u64, |s, n| s.checked_add(*n))
+                    .map(whole),
                 unit: "requests",
                 n: None,
                 code: Code::TotalNotReproduced,
@@ -93,6 +96,12 @@ fn distribution(a: &mut Auditor, id: &str, d: &Value) {
     steps.push(("max", max));
     rising(a, id, &steps);
     if let Some(median) = number(d, "median") {
-        a.stated(format!("{id}.median"), format!("{median}"), "", count, "the values are not looked at");
+        a.stated(
+            format!("{id}.median"),
+            format!("{median}"),
+            "",
+            count,
+            "the values are not looked at",
+        );
     }
 }

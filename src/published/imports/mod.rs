@@ -119,7 +119,10 @@ fn quotient(num: f64, den: f64) -> Option<BigRational> {
 
 /// Values that must not fall: minimum, percentiles, maximum.
 fn rising(a: &mut Auditor, id: &str, values: &[(&str, Option<f64>)]) {
-    let there: Vec<(&str, f64)> = values.iter().filter_map(|(k, v)| Some((*k, (*v)?))).collect();
+    let there: Vec<(&str, f64)> = values
+        .iter()
+        .filter_map(|(k, v)| Some((*k, (*v)?)))
+        .collect();
     for pair in there.windows(2) {
         if pair[0].1 > pair[1].1 {
             a.add(

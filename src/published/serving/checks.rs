@@ -7,13 +7,12 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 use num_traits::{Signed, ToPrimitive};
 
+use super::bounds::{dates, pool, possible, texts};
 use super::{CaseLine, MetricName, MetricValue, Outcome, ServingRecord};
 use crate::codes::Code;
 use crate::metrics::exact::{decimal, percentile_of, ratio};
-use crate::published::claims::{self, Contradictions};
 use crate::published::number::{Interval, parse, shown, whole};
 use crate::published::report::{Auditor, Derivation, FigureOf};
-use crate::published::times;
 
 /// Audits a record that matches its schema.
 pub fn audit(a: &mut Auditor, r: &ServingRecord) {
@@ -92,9 +91,23 @@ fn outcomes(a: &mut Auditor, r: &ServingRecord) {
     let code = Code::OutcomeNotReproduced;
     let cases = "counted over the cases";
     let passes = count(r, |c| c.outcome == Outcome::Pass);
-    row(a, code, "outcomes.observed_passes", r.outcomes.observed_passes, passes, cases);
+    row(
+        a,
+        code,
+        "outcomes.observed_passes",
+        r.outcomes.observed_passes,
+        passes,
+        cases,
+    );
     let verified = count(r, |c| c.primary_outcome == Outcome::Pass);
-    row(a, code, "outcomes.verified_passes", r.outcomes.verified_passes, verified, cases);
+    row(
+        a,
+        code,
+        "outcomes.verified_passes",
+        r.outcomes.verified_passes,
+        verified,
+        cases,
+    );
     for (outcome, name) in [
         (Outcome::Pass, "pass"),
         (Outcome::Fail, "fail"),
@@ -113,10 +126,28 @@ fn denominators(a: &mut Auditor, r: &ServingRecord) {
     let code = Code::TotalNotReproduced;
     let cases = r.cases.len() as u64;
     let basis = "number of cases: every declared one is a denominator";
-    row(a, code, "outcomes.declared", r.outcomes.declared, cases, basis);
-    row(a, code, "transport.declared", r.transport.declared, cases, basis);
+    row(
+        a,
+        code,
+        "outcomes.declared",
+        r.outcomes.declared,
+        cases,
+        basis,
+    );
+    row(
+        a,
+        code,
+        "transport.declared",
+        r.transport.declared,
+        cases,
+        basis,
+    );
     if r.transport.completed > r.transport.declared {
-        a.add(code, "transport.completed", "more completed than were declared");
+        a.add(
+            code,
+            "transport.completed",
+            "more completed than were declared",
+        );
     }
     a.stated(
         "transport.completed",
@@ -149,23 +180,33 @@ fn denominators(a: &mut Auditor, r: &ServingRecord) {
 }
 
 /// A figure as shown: its text, and the values it can stand for.
-fn interval(r: &ServingRecord, text: &str) -> Option<Interval> {
+pub(super) fn interval(r: &ServingRecord, text: &str) -> Option<Interval> {
     Some(Interval::around(parse(text)?, r.display_decimals.min(18)))
 }
 
-fn metric(r: &ServingRecord, name: MetricName) -> Option<(&MetricValue, Interval)> {
+pub(super) fn metric(r: &ServingRecord, name: MetricName) -> Option<(&MetricValue, Interval)> {
     let m = r.metrics.get(&name)?;
     Some((m, interval(r, &m.value)?))
 }
 
 fn durations(a: &mut Auditor, r: &ServingRecord) {
-    let texts: Vec<&str> = r.cases.iter().filter_map(|c| c.duration_ms.as_deref()).collect();
+    let texts: Vec<&str> = r
+        .cases
+        .iter()
+        .filter_map(|c| c.duration_ms.as_deref())
+        .collect();
     let values: Vec<BigRational> = texts.iter().filter_map(|t| parse(t)).collect();
     let ranges: Vec<Interval> = texts.iter().filter_map(|t| interval(r, t)).collect();
     for c in &r.cases {
         let id = format!("cases.{}.duration_ms", c.id);
         match &c.duration_ms {
-            Some(d) => a.stated(id, d, "ms", Some(1), "the request's events are not in the record"),
+            Some(d) => a.stated(
+                id,
+                d,
+                "ms",
+                Some(1),
+                "the request's events are not in the record",
+            ),
             None => a.figure(FigureOf {
                 id,
                 stated: None,
@@ -189,7 +230,13 @@ fn durations(a: &mut Auditor, r: &ServingRecord) {
         let hi = at(ranges.iter().map(|i| i.hi.clone()).collect());
         let (Some(point), Some(lo), Some(hi)) = (at(values.clone()), lo, hi) else {
             let id = format!("metrics.{}", name.name());
-            a.stated(id, &m.value, "ms", Some(m.samples), "the cases have no durations");
+            a.stated(
+                id,
+                &m.value,
+                "ms",
+                Some(m.samples),
+                "the cases have no durations",
+            );
             continue;
         };
         let here = shown(&point, r.display_decimals.min(18));
@@ -293,12 +340,12 @@ fn throughput(a: &mut Auditor, r: &ServingRecord) {
     };
     a.figure(figure(None, Derivation::Consistent, basis));
     if n == 1 {
-        implied(a, r, &first, &rate);
+        implied(a, r, &first);
     }
 }
 
 /// What one possible number of tokens says further.
-fn implied(a: &mut Auditor, r: &ServingRecord, tokens: &BigInt, _: &Interval) {
+fn implied(a: &mut Auditor, r: &ServingRecord, tokens: &BigInt) {
     let mut say = |id: &str, value: String, unit, basis: &str| {
         a.figure(FigureOf {
             id: id.to_owned(),
@@ -341,7 +388,11 @@ fn implied(a: &mut Auditor, r: &ServingRecord, tokens: &BigInt, _: &Interval) {
 /// Figures without anything finer beside them.
 fn only_said(a: &mut Auditor, r: &ServingRecord) {
     use MetricName as M;
-    for name in [M::FirstGeneratedMedian, M::FirstContentMedian, M::ChunkIntervalMedian] {
+    for name in [
+        M::FirstGeneratedMedian,
+        M::FirstContentMedian,
+        M::ChunkIntervalMedian,
+    ] {
         let id = format!("metrics.{}", name.name());
         match r.metrics.get(&name) {
             Some(m) => {
@@ -361,11 +412,21 @@ fn only_said(a: &mut Auditor, r: &ServingRecord) {
     }
     if let Some(m) = r.metrics.get(&M::BatchDuration) {
         let basis = "first send and last end are not in the record";
-        a.stated("metrics.batch_duration", &m.value, "s", Some(m.samples), basis);
+        a.stated(
+            "metrics.batch_duration",
+            &m.value,
+            "s",
+            Some(m.samples),
+            basis,
+        );
     }
     let d = &r.deployment;
     let overlap = match d.peak_overlap {
-        Some(n) => (Some(n.to_string()), Derivation::Stated, "requests have no stamps here"),
+        Some(n) => (
+            Some(n.to_string()),
+            Derivation::Stated,
+            "requests have no stamps here",
+        ),
         None => (None, Derivation::NotRecorded, "the record does not have it"),
     };
     a.figure(FigureOf {
@@ -379,131 +440,12 @@ fn only_said(a: &mut Auditor, r: &ServingRecord) {
     });
     if let Some([lo, hi]) = d.input_observed_tokens {
         let basis = "the server's counts of the requests are not in the record";
-        a.stated("deployment.input_observed_tokens", format!("{lo}–{hi}"), "tokens", None, basis);
-    }
-}
-
-/// A batch is no shorter than any of its requests, nor than all of them one after the
-/// other over the client's slots; and the firsts of a request come in order.
-fn possible(a: &mut Auditor, r: &ServingRecord) {
-    let mut bad = |at: &str, why: String| a.add(Code::FigureImpossible, at, why);
-    let ranges: Vec<Interval> = r
-        .cases
-        .iter()
-        .filter_map(|c| interval(r, c.duration_ms.as_deref()?))
-        .collect();
-    let slots = r.deployment.client_concurrency;
-    if slots == 0 {
-        bad("deployment.client_concurrency", "a client without slots sends nothing".into());
-    } else if let Some((_, batch)) = metric(r, MetricName::BatchDuration) {
-        let shortest = ranges.iter().map(|i| i.lo.clone()).sum::<BigRational>() / whole(slots);
-        let longest = ranges.iter().map(|i| i.lo.clone()).max();
-        let floor = longest.map_or(shortest.clone(), |l| l.max(shortest));
-        if batch.hi.clone() * whole(1000) < floor {
-            bad(
-                "metrics.batch_duration",
-                format!(
-                    "its requests alone take at least {} ms with {slots} at once",
-                    shown(&floor, 3)
-                ),
-            );
-        }
-    }
-    use MetricName as M;
-    let order = [M::FirstGeneratedMedian, M::FirstContentMedian, M::RequestCompletionMedian];
-    for pair in order.windows(2) {
-        let (Some((x, before)), Some((y, after))) = (metric(r, pair[0]), metric(r, pair[1])) else {
-            continue;
-        };
-        // Only over the same requests must the medians stand in that order.
-        if x.samples == y.samples && before.lo > after.hi {
-            bad(
-                &format!("metrics.{}", pair[0].name()),
-                format!("it comes after {}, which follows it in every request", pair[1].name()),
-            );
-        }
-    }
-    if let (Some((_, median)), Some((_, p95))) = (
-        metric(r, M::RequestCompletionMedian),
-        metric(r, M::RequestCompletionP95),
-    ) && median.lo > p95.hi
-    {
-        bad("metrics.request_completion_p95", "it is below the median".into());
-    }
-    if let Some([lo, hi]) = r.deployment.input_observed_tokens {
-        if lo > hi {
-            bad("deployment.input_observed_tokens", "the smallest is above the largest".into());
-        } else if r.deployment.configured_context.is_some_and(|c| hi > c) {
-            bad("deployment.input_observed_tokens", "it is beyond the configured context".into());
-        }
-    }
-    if r.deployment.peak_overlap.is_some_and(|o| o > slots) {
-        bad("deployment.peak_overlap", "it is more than the client allows".into());
-    }
-}
-
-fn dates(a: &mut Auditor, r: &ServingRecord) {
-    let (from, to) = (times::read(&r.started), times::read(&r.finished));
-    for (field, text, read) in [("started", &r.started, from), ("finished", &r.finished, to)] {
-        if read.is_none() {
-            a.add(Code::TimeImpossible, field, format!("{text:?} is not a time"));
-        }
-    }
-    let (Some(from), Some(to)) = (from, to) else {
-        return;
-    };
-    let longest = to.latest() - from.earliest() + 1;
-    if longest <= 0 {
-        return a.add(Code::TimeImpossible, "finished", "it ended before it began");
-    }
-    if let Some((_, batch)) = metric(r, MetricName::BatchDuration)
-        && batch.lo > BigRational::from_integer(longest.into())
-    {
-        a.add(
-            Code::TimeImpossible,
-            "metrics.batch_duration",
-            format!("between start and finish lie at most {longest} s"),
-        );
-    }
-}
-
-fn texts(a: &mut Auditor, r: &ServingRecord) {
-    let prose = [("title", r.title.as_str()), ("summary", r.summary.as_str())];
-    let limits: Vec<&str> = r.limitations.iter().map(String::as_str).collect();
-    let rules = Contradictions {
-        control: false,
-        // Grades are in the record; what they are worth is another question.
-        graded: true,
-        largest_context: r.deployment.input_observed_tokens.map(|[_, hi]| hi.max(4096)),
-    };
-    claims::check(a, &prose, &limits, rules);
-}
-
-/// How many sessions of full length the key-value pool holds.
-fn pool(a: &mut Auditor, r: &ServingRecord) {
-    let d = &r.deployment;
-    let (Some(pool), Some(context), Some(slots)) =
-        (d.kv_pool_tokens, d.configured_context, d.request_slots)
-    else {
-        return;
-    };
-    let Some(sessions) = pool.checked_div(context) else {
-        return;
-    };
-    a.figure(FigureOf {
-        id: "implied.full_length_sessions".into(),
-        stated: None,
-        recomputed: Some(sessions.to_string()),
-        unit: "sessions",
-        n: None,
-        derivation: Derivation::Consistent,
-        basis: format!("pool over configured context; the server has {slots} slots"),
-    });
-    if sessions < slots {
-        a.add(
-            Code::PoolSmallerThanSlots,
-            "deployment.kv_pool_tokens",
-            format!("{slots} slots of {context} tokens each need more than its {pool} tokens"),
+        a.stated(
+            "deployment.input_observed_tokens",
+            format!("{lo}–{hi}"),
+            "tokens",
+            None,
+            basis,
         );
     }
 }

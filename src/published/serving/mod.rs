@@ -5,6 +5,7 @@
 //! which such a page is transcribed: its groups, its names, and every figure as the
 //! decimal text that the page shows, without separators between thousands.
 
+mod bounds;
 mod checks;
 
 use std::collections::BTreeMap;

@@ -8,13 +8,13 @@ use num_traits::{Signed, Zero};
 
 use super::{Cell, ThroughputRecord, source};
 use crate::codes::Code;
+use crate::published::Beside;
 use crate::published::claims::{self, Contradictions};
 use crate::published::number::{
     Agreement, Interval, exact, mean, mean_agrees, nearest, shown, spread, text, whole,
 };
 use crate::published::report::{Auditor, Derivation, FigureOf};
 use crate::published::times;
-use crate::published::Beside;
 
 /// A spread of the batches over 1/10 of their mean is worth a remark.
 const WIDE: (i64, i64) = (1, 10);
@@ -160,15 +160,42 @@ fn totals(a: &mut Auditor, r: &ThroughputRecord) {
     let sum = |f: &dyn Fn(&Cell) -> u128| r.cells.iter().map(f).sum::<u128>();
     // From the rates that are listed, so that one wrong repetition count is one finding.
     let batches = sum(&|c| c.run_tokens_per_second.len() as u128);
-    let requests =
-        sum(&|c| c.run_tokens_per_second.len() as u128 * u128::from(c.concurrency));
+    let requests = sum(&|c| c.run_tokens_per_second.len() as u128 * u128::from(c.concurrency));
     let tokens = requests.saturating_mul(u128::from(r.profile.output_tokens));
     let listed = "counted over the cells";
     let rows: [(&str, u64, u128, &'static str, bool, &str); 5] = [
-        ("itemCount", r.item_count, r.cells.len() as u128, "cells", true, listed),
-        ("responseCount", r.response_count, requests, "requests", true, listed),
-        ("totals.batches", r.totals.batches, batches, "batches", true, listed),
-        ("totals.requests", r.totals.requests, requests, "requests", true, listed),
+        (
+            "itemCount",
+            r.item_count,
+            r.cells.len() as u128,
+            "cells",
+            true,
+            listed,
+        ),
+        (
+            "responseCount",
+            r.response_count,
+            requests,
+            "requests",
+            true,
+            listed,
+        ),
+        (
+            "totals.batches",
+            r.totals.batches,
+            batches,
+            "batches",
+            true,
+            listed,
+        ),
+        (
+            "totals.requests",
+            r.totals.requests,
+            requests,
+            "requests",
+            true,
+            listed,
+        ),
         (
             "totals.completionTokens",
             r.totals.completion_tokens,
@@ -227,12 +254,18 @@ fn possible(a: &mut Auditor, r: &ThroughputRecord) {
         let at = place(c);
         let named = [
             ("aggregateTokensPerSecond", c.aggregate_tokens_per_second),
-            ("meanRequestTokensPerSecond", c.mean_request_tokens_per_second),
+            (
+                "meanRequestTokensPerSecond",
+                c.mean_request_tokens_per_second,
+            ),
             ("meanTtftSeconds", c.mean_ttft_seconds),
         ];
         for (name, v) in named {
             if v <= 0.0 {
-                bad(format!("{at}.{name}"), format!("{} is not above zero", text(v)));
+                bad(
+                    format!("{at}.{name}"),
+                    format!("{} is not above zero", text(v)),
+                );
             }
         }
         for (i, v) in c.run_tokens_per_second.iter().enumerate() {
@@ -245,13 +278,19 @@ fn possible(a: &mut Auditor, r: &ThroughputRecord) {
         }
         if c.concurrency == 0 || c.concurrency > r.profile.max_concurrency {
             let most = r.profile.max_concurrency;
-            bad(at.clone(), format!("the server takes 1 to {most} requests at once"));
+            bad(
+                at.clone(),
+                format!("the server takes 1 to {most} requests at once"),
+            );
             continue;
         }
         if let Some(limit) = r.profile.context_limit_tokens
             && c.context_tokens.saturating_add(r.profile.output_tokens) > limit
         {
-            bad(at.clone(), format!("input and output are more than the limit of {limit} tokens"));
+            bad(
+                at.clone(),
+                format!("input and output are more than the limit of {limit} tokens"),
+            );
         }
         against_batches(r, c, &at, &mut bad);
     }
@@ -297,7 +336,11 @@ fn dates(a: &mut Auditor, r: &ThroughputRecord) {
         ("generatedAt", &r.generated_at, made),
     ] {
         if read.is_none() {
-            a.add(Code::TimeImpossible, field, format!("{text:?} is not a time"));
+            a.add(
+                Code::TimeImpossible,
+                field,
+                format!("{text:?} is not a time"),
+            );
         }
     }
     if let (Some(over), Some(made)) = (over, made)
@@ -350,7 +393,10 @@ fn texts(a: &mut Auditor, r: &ThroughputRecord) {
     claims::check(a, &prose, &caveats, rules);
     let mut want = Vec::new();
     if r.profile.speculative_method.is_some() {
-        want.push((claims::Topic::Speedup, "no run without speculation stands beside it"));
+        want.push((
+            claims::Topic::Speedup,
+            "no run without speculation stands beside it",
+        ));
     }
     if let (Some(limit), Some(most)) = (r.profile.context_limit_tokens, measured)
         && limit > most.saturating_add(r.profile.output_tokens)
@@ -363,7 +409,11 @@ fn texts(a: &mut Auditor, r: &ThroughputRecord) {
     want.push((claims::Topic::Quality, "no answer was graded"));
     for (topic, why) in want {
         if !caveats.iter().any(|c| claims::speaks_of(c, topic)) {
-            a.add(Code::CaveatMissing, "caveats", format!("none says that {why}"));
+            a.add(
+                Code::CaveatMissing,
+                "caveats",
+                format!("none says that {why}"),
+            );
         }
     }
 }
