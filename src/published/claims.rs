@@ -154,11 +154,18 @@ fn has_factor(sentence: &str) -> bool {
     })
 }
 
+/// Findings per field; more of the same help nobody.
+const MOST: usize = 20;
+
 /// Reports claims in `prose` (field, text) that the record cannot carry or that one of
 /// its own caveats denies.
 pub fn check(a: &mut Auditor, prose: &[(&str, &str)], caveats: &[&str], rules: Contradictions) {
     for (field, text) in prose {
+        let before = a.findings.len();
         for sentence in sentences(text).filter(|s| !denies(s)) {
+            if a.findings.len() - before >= MOST {
+                break;
+            }
             for topic in Topic::ALL {
                 let claims = match topic {
                     Topic::Capacity => contexts(sentence)

@@ -5,7 +5,7 @@
 //! that lie beside it. A record of our own is more than that: without its evidence
 //! nothing in it is recomputed, so it is not verified.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ use super::kind::Kind;
 use super::report::{Auditor, Derivation, FigureOf, PublishedReport};
 use crate::codes::Code;
 use crate::digest::Sha256Digest;
-use crate::envelope::{self, Envelope, pae, parse_foreign};
+use crate::envelope::{self, Envelope, EnvelopeSignature, pae, parse_foreign};
 use crate::finding::{Check, Outcome};
 use crate::json;
 use crate::keys::PublicKey;
@@ -114,17 +114,11 @@ fn contents(
     trust: &Trust,
     beside: &dyn Beside,
 ) {
-    let mut payloads: Vec<&Envelope> = Vec::new();
-    for e in envelopes {
-        let known = |p: &&Envelope| p.payload == e.payload && p.payload_type == e.payload_type;
-        if !payloads.iter().any(known) {
-            payloads.push(e);
-        }
-    }
+    let payloads = grouped(envelopes);
     let mut words = true;
     let mut own = false;
     let mut statements = Vec::new();
-    for (i, e) in payloads.iter().enumerate() {
+    for (i, (e, _)) in payloads.iter().enumerate() {
         let at = format!("payload {}", i + 1);
         let Some(statement) = statement(a, &at, e) else {
             words = false;
@@ -144,7 +138,7 @@ fn contents(
         true => own_record(a, bytes, &statements),
         false => Vec::new(),
     };
-    signatures(a, envelopes, &payloads, trust, &embedded);
+    signatures(a, &payloads, trust, &embedded);
     a.close(
         "signature",
         &[Code::SignatureInvalid, Code::SignerUnexpected],
@@ -164,6 +158,24 @@ fn contents(
             "this version knows no way to check such a predicate",
         );
     }
+}
+
+/// A payload, by the first envelope that carries it, and all signatures over it.
+type Group<'a> = (&'a Envelope, Vec<&'a EnvelopeSignature>);
+
+/// Envelopes of one payload and type, in the order in which they first come.
+fn grouped(envelopes: &[Envelope]) -> Vec<Group<'_>> {
+    let mut places: BTreeMap<(&str, &[u8]), usize> = BTreeMap::new();
+    let mut out: Vec<Group> = Vec::new();
+    for e in envelopes {
+        let next = out.len();
+        let at = *places.entry((&e.payload_type, &e.payload)).or_insert(next);
+        if at == next {
+            out.push((e, Vec::new()));
+        }
+        out[at].1.extend(&e.signatures);
+    }
+    out
 }
 
 /// The statement in a payload.
@@ -243,21 +255,17 @@ fn own_record(a: &mut Auditor, bytes: &[u8], statements: &[Value]) -> Vec<(Strin
 /// embeds: the latter show that it was not changed, and grant nothing.
 fn signatures(
     a: &mut Auditor,
-    envelopes: &[Envelope],
-    payloads: &[&Envelope],
+    payloads: &[Group],
     trust: &Trust,
     embedded: &[(String, PublicKey)],
 ) {
     let mut all: Option<BTreeSet<String>> = None;
-    for (i, payload) in payloads.iter().enumerate() {
+    for (i, (payload, mine)) in payloads.iter().enumerate() {
         let at = format!("payload {}", i + 1);
         let message = pae(&payload.payload_type, &payload.payload);
-        let mine = envelopes
-            .iter()
-            .filter(|e| e.payload == payload.payload && e.payload_type == payload.payload_type);
         let mut good: BTreeSet<String> = BTreeSet::new();
         let mut unknown = 0;
-        for s in mine.flat_map(|e| &e.signatures) {
+        for s in mine {
             let named: Vec<_> = trust
                 .keys
                 .iter()

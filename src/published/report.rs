@@ -166,7 +166,7 @@ impl Auditor {
             n: figure.n,
             derivation: figure.derivation,
             witness: "none".to_owned(),
-            basis: figure.basis.into(),
+            basis: figure.basis,
         });
     }
 

@@ -23,6 +23,7 @@ use runseal::scorer::{GradeItem, GradeResult};
 use serde::Serialize;
 
 use super::find::Item;
+use crate::cli::read_input;
 
 /// Largest source file that is read beside a record.
 const MAX_SOURCE: u64 = 1 << 30;
@@ -153,7 +154,13 @@ fn bundle(path: &Path, desk: &Desk) -> anyhow::Result<(AuditReport, Option<Sha25
 
 fn file(path: &Path, named: bool, desk: &Desk) -> anyhow::Result<Looked> {
     let shown = path.display().to_string();
-    let bytes = super::super::read_input(path, "record", MAX_BYTES)?;
+    let bytes = match named {
+        true => read_input(path, "record", MAX_BYTES)?,
+        // It was a plain file when it was listed, and must still be one.
+        false => plain_file(path, MAX_BYTES)
+            .with_context(|| shown.clone())?
+            .with_context(|| format!("{shown} is gone"))?,
+    };
     let beside = Folder(path.parent().unwrap_or(Path::new(".")).to_owned());
     let lines = shown.ends_with(".jsonl");
     let mut report = match json::parse(&bytes) {
@@ -187,12 +194,12 @@ struct Folder(PathBuf);
 
 impl Beside for Folder {
     fn read(&self, name: &str) -> Result<Option<Vec<u8>>, String> {
-        plain_file(&self.0.join(name)).map_err(|e| format!("{e:#}"))
+        plain_file(&self.0.join(name), MAX_SOURCE).map_err(|e| format!("{e:#}"))
     }
 }
 
 /// A regular file, never through a link and never a pipe; `None` when there is nothing.
-fn plain_file(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
+fn plain_file(path: &Path, most: u64) -> anyhow::Result<Option<Vec<u8>>> {
     match path.symlink_metadata() {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(e.into()),
@@ -206,10 +213,10 @@ fn plain_file(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
         .open(path)
         .context("it could not be opened")?;
     let meta = file.metadata()?;
-    if !meta.is_file() || meta.len() > MAX_SOURCE {
-        bail!("it is no regular file of at most {MAX_SOURCE} bytes and was not read");
+    if !meta.is_file() || meta.len() > most {
+        bail!("it is no regular file of at most {most} bytes and was not read");
     }
     let mut bytes = Vec::new();
-    file.take(MAX_SOURCE).read_to_end(&mut bytes)?;
+    file.take(most).read_to_end(&mut bytes)?;
     Ok(Some(bytes))
 }

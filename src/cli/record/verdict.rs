@@ -59,13 +59,20 @@ pub fn write(
         policy: trust.policy.as_ref(),
     };
     let line = svr::sign(&about, &properties, key);
-    let mut path = report.path().trim_end_matches('/').to_owned();
-    path.push_str(".svr.intoto.jsonl");
+    // Beside the record, also when that was given as `.`: a file in a bundle that its
+    // index does not list would be a finding.
+    let shown = || report.path().to_owned();
+    let real = Path::new(report.path())
+        .canonicalize()
+        .with_context(shown)?;
+    let mut path = real.into_os_string();
+    path.push(".svr.intoto.jsonl");
+    let path = PathBuf::from(path);
     let options = WriteOptions {
         replace: force,
         private: false,
     };
-    durable::write(&PathBuf::from(&path), &line, options)?;
-    output::complain(&format!("signed verdict: {path}"));
+    durable::write(&path, &line, options)?;
+    output::complain(&format!("signed verdict: {}", path.display()));
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! The files that a record was made from, where they lie beside it.
 
-use super::ThroughputRecord;
+use std::collections::BTreeMap;
+
+use super::{Cell, ThroughputRecord};
 use crate::codes::Code;
 use crate::digest::Sha256Digest;
 use crate::published::Beside;
@@ -74,6 +76,11 @@ fn rates(a: &mut Auditor, r: &ThroughputRecord, name: &str, bytes: &[u8]) {
         a.add(Code::SourceDisagrees, format!("{name}:{line}"), why);
     };
     let mut rows = 0;
+    let cells: BTreeMap<(u64, u64), &Cell> = r
+        .cells
+        .iter()
+        .map(|c| ((c.context_tokens, c.concurrency), c))
+        .collect();
     for (i, line) in lines.enumerate() {
         let n = i + 2;
         let fields: Vec<&str> = line.split(',').collect();
@@ -85,10 +92,7 @@ fn rates(a: &mut Auditor, r: &ThroughputRecord, name: &str, bytes: &[u8]) {
             continue;
         };
         let rate = fields.get(4).and_then(|f| parse(f));
-        let cell = r
-            .cells
-            .iter()
-            .find(|c| c.context_tokens == context && c.concurrency == concurrency);
+        let cell = cells.get(&(context, concurrency));
         let said = cell.and_then(|c| {
             let at = usize::try_from(rep.checked_sub(1)?).ok()?;
             c.run_tokens_per_second.get(at)
