@@ -635,3 +635,30 @@ fn the_program_says_the_same() {
     let (code, out, _) = run(&["record", "evidence/published", "--policy", policy]);
     assert_eq!(code, Some(0), "{out}");
 }
+
+/// A card may say that it lacks a figure, and that a configuration stands apart.
+#[test]
+fn cards_with_gaps_are_read() {
+    let mut value = file(CARD);
+    value["configs"][0]["decode"]["code"] = json!(null);
+    value["configs"][0]["max_context"] = json!(null);
+    value["configs"][0]["max_concurrent"] = json!(null);
+    value["configs"][0]["concurrency"][0]["aggregate_tps"] = json!(null);
+    value["configs"][1]["not_comparable"] = json!(["another kernel"]);
+    value["configs"][1]["evidence"] = json!({"run": "x"});
+    let r = audit(&value);
+    assert_eq!(
+        codes(&r, Severity::Error),
+        BTreeSet::new(),
+        "{:#?}",
+        r.findings
+    );
+    assert!(!codes(&r, Severity::Note).contains(&Code::FieldUnknown));
+    for id in ["tp2.decode.code", "tp2.concurrency[4]"] {
+        assert_eq!(figure(&r, id).0, Derivation::NotRecorded, "{id}");
+    }
+    let of =
+        |f: &&runseal::finding::Finding| f.code == Code::ConfigsNotComparable && f.subject == "tp3";
+    let apart = r.findings.iter().find(of).unwrap();
+    assert!(apart.detail.contains("another kernel"), "{}", apart.detail);
+}

@@ -18,7 +18,8 @@ use crate::published::report::{Auditor, Derivation, FigureOf};
 const DECODE: [&str; 3] = ["code", "prose", "structured"];
 
 /// Words of a note that tell of other conditions.
-const OTHERS: [&str; 7] = [
+const OTHERS: [&str; 8] = [
+    "not comparable",
     "other box",
     "other build",
     "other machine",
@@ -45,7 +46,7 @@ pub fn audit(a: &mut Auditor, card: &RecipeCard) {
     }
     a.close("possible", &[Code::FigureImpossible]);
     comparable(a, card);
-    let longest = card.configs.iter().map(|c| c.max_context).max();
+    let longest = card.configs.iter().filter_map(|c| c.max_context).max();
     let prose: Vec<(&str, &str)> = std::iter::once(("summary", card.summary.as_str()))
         .chain(
             card.configs
@@ -87,7 +88,10 @@ fn figures(a: &mut Auditor, c: &Config) {
     const LACKING: &str =
         "how many requests it is of, how long they were and what it divides by is not said";
     let mut lacking = Vec::new();
-    let rate = |a: &mut Auditor, id: String, v: f64| {
+    let rate = |a: &mut Auditor, id: String, v: Option<f64>| {
+        let Some(v) = v else {
+            return not_recorded(a, id);
+        };
         if v <= 0.0 {
             a.add(
                 Code::FigureImpossible,
@@ -114,8 +118,8 @@ fn figures(a: &mut Auditor, c: &Config) {
             twice(a, c, "prefill", prefill.iter().map(|p| p.context));
             for p in prefill {
                 let id = format!("{}.prefill[{}]", c.id, p.context);
-                if p.context > c.max_context {
-                    let why = format!("the context limit is {}", c.max_context);
+                if let Some(limit) = c.max_context.filter(|limit| p.context > *limit) {
+                    let why = format!("the context limit is {limit}");
                     a.add(Code::FigureImpossible, &id, why);
                 }
                 rate(a, id, p.tps);
@@ -129,8 +133,9 @@ fn figures(a: &mut Auditor, c: &Config) {
             twice(a, c, "concurrency", streams.iter().map(|s| s.streams));
             for s in streams {
                 let id = format!("{}.concurrency[{}]", c.id, s.streams);
-                if s.streams == 0 || s.streams > c.max_concurrent {
-                    let why = format!("it takes 1 to {} requests at once", c.max_concurrent);
+                let most = c.max_concurrent.unwrap_or(u64::MAX);
+                if s.streams == 0 || s.streams > most {
+                    let why = format!("it takes 1 to {most} requests at once");
                     a.add(Code::FigureImpossible, &id, why);
                 }
                 rate(a, id, s.aggregate_tps);
@@ -204,8 +209,8 @@ fn quality(a: &mut Auditor, c: &Config, q: &Quality) {
             format!("{k} of {n} is no ratio"),
         );
     }
-    if length.is_some_and(|l| l > c.max_context) {
-        let why = format!("the context limit is {}", c.max_context);
+    if let Some(limit) = c.max_context.filter(|m| length.is_some_and(|l| l > *m)) {
+        let why = format!("the context limit is {limit}");
         a.add(Code::FigureImpossible, &id, why);
     }
     a.stated(
@@ -253,7 +258,10 @@ fn pool(a: &mut Auditor, c: &Config) {
         None,
         "where it was read is not said",
     );
-    let Some(sessions) = pool.checked_div(c.max_context) else {
+    let Some(context) = c.max_context else {
+        return;
+    };
+    let Some(sessions) = pool.checked_div(context) else {
         return a.add(
             Code::FigureImpossible,
             format!("{}.max_context", c.id),
@@ -269,14 +277,11 @@ fn pool(a: &mut Auditor, c: &Config) {
         derivation: Derivation::Consistent,
         basis: "pool over context limit".into(),
     });
-    if sessions < c.max_concurrent {
+    if let Some(slots) = c.max_concurrent.filter(|slots| sessions < *slots) {
         a.add(
             Code::PoolSmallerThanSlots,
             &c.id,
-            format!(
-                "{} requests of {} tokens each need more than its {pool} tokens",
-                c.max_concurrent, c.max_context
-            ),
+            format!("{slots} requests of {context} tokens each need more than its {pool} tokens"),
         );
     }
 }
@@ -291,7 +296,10 @@ fn comparable(a: &mut Auditor, card: &RecipeCard) {
         );
     };
     for c in card.configs.iter().filter(|c| c.id != default.id) {
-        let mut why = Vec::new();
+        let mut why = c.not_comparable.clone();
+        if c.comparable == Some(false) && why.is_empty() {
+            why.push("the card says so".to_owned());
+        }
         if let Some(notes) = &c.notes {
             let lower = notes.to_lowercase();
             if OTHERS.iter().any(|w| lower.contains(w)) {

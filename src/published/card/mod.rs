@@ -44,9 +44,9 @@ pub struct Config {
     pub label: String,
     /// Machines.
     pub nodes: u64,
-    /// Decode rates by kind of prompt, tokens/s.
+    /// Decode rates by kind of prompt, tokens/s; null where there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub decode: Option<BTreeMap<String, f64>>,
+    pub decode: Option<BTreeMap<String, Option<f64>>>,
     /// Prefill rates by context.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefill: Option<Vec<Prefill>>,
@@ -54,18 +54,36 @@ pub struct Config {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<Vec<Streams>>,
     /// Context limit, tokens.
-    pub max_context: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_context: Option<u64>,
     /// Key-value pool, tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv_pool_tokens: Option<u64>,
     /// Most requests at once.
-    pub max_concurrent: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_concurrent: Option<u64>,
     /// Recall and the like.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub quality: Vec<Quality>,
     /// What is special about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notes: Option<String>,
+    /// False when the card itself sets it apart from the default one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comparable: Option<bool>,
+    /// Why it does.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_comparable: Vec<String>,
+    /// Codes of limitations, in cards made from records of ours. Not looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limitations: Option<serde_json::Value>,
+    /// Figures that are missing, and why. Not looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub absent: Option<serde_json::Value>,
+    /// Run and metric of each figure, in cards made from records of ours. Not looked at: the
+    /// record itself is what to audit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<serde_json::Value>,
 }
 
 /// Prefill at a context.
@@ -74,7 +92,7 @@ pub struct Prefill {
     /// Input tokens.
     pub context: u64,
     /// Tokens/s.
-    pub tps: f64,
+    pub tps: Option<f64>,
 }
 
 /// Several streams together.
@@ -83,7 +101,7 @@ pub struct Streams {
     /// Streams at once.
     pub streams: u64,
     /// Tokens/s of all together.
-    pub aggregate_tps: f64,
+    pub aggregate_tps: Option<f64>,
 }
 
 /// A figure in words.
