@@ -575,6 +575,9 @@ fn sources_beside_the_record_are_looked_at() {
         "{:#?}",
         r.findings
     );
+    let id = "cells[1024/C1].runTokensPerSecond[0]";
+    assert_eq!(figure(&r, id).0, Derivation::Consistent);
+    assert_eq!(figure(&audit(&value), id).0, Derivation::Stated);
     // Another file under that name.
     let other = Files([("throughput.csv", b"x".to_vec())].into());
     let found = codes(&audit_with(&value, &other), Severity::Error);
@@ -587,7 +590,10 @@ fn sources_beside_the_record_are_looked_at() {
         .take(30)
         .map(|l| format!("{l}\n"))
         .collect::<String>();
-    for text in [edited, short] {
+    let mut lines: Vec<&str> = csv.lines().collect();
+    lines[30] = lines[29];
+    let doubled = lines.join("\n") + "\n";
+    for text in [edited, short, doubled] {
         let beside = named(&mut value, &text);
         let found = codes(&audit_with(&value, &beside), Severity::Error);
         assert_eq!(found, [Code::SourceDisagrees].into());

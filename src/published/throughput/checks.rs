@@ -36,7 +36,8 @@ pub fn audit(a: &mut Auditor, r: &ThroughputRecord, beside: &dyn Beside) {
     source::sources(a, r, beside);
 }
 
-fn place(c: &Cell) -> String {
+/// Where a cell stands, by what it is of.
+pub(super) fn place(c: &Cell) -> String {
     format!("cells[{}/C{}]", c.context_tokens, c.concurrency)
 }
 

@@ -1,13 +1,13 @@
 //! The files that a record was made from, where they lie beside it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Cell, ThroughputRecord};
 use crate::codes::Code;
 use crate::digest::Sha256Digest;
 use crate::published::Beside;
 use crate::published::number::{Interval, parse};
-use crate::published::report::Auditor;
+use crate::published::report::{Auditor, Derivation};
 use crate::relpath::RelPath;
 
 /// First line of a `throughput.csv` as `attest export` writes it.
@@ -75,7 +75,8 @@ fn rates(a: &mut Auditor, r: &ThroughputRecord, name: &str, bytes: &[u8]) {
     let mut wrong = |line: usize, why: &str| {
         a.add(Code::SourceDisagrees, format!("{name}:{line}"), why);
     };
-    let mut rows = 0;
+    let mut seen = BTreeSet::new();
+    let mut agree = BTreeSet::new();
     let cells: BTreeMap<(u64, u64), &Cell> = r
         .cells
         .iter()
@@ -97,7 +98,10 @@ fn rates(a: &mut Auditor, r: &ThroughputRecord, name: &str, bytes: &[u8]) {
             let at = usize::try_from(rep.checked_sub(1)?).ok()?;
             c.run_tokens_per_second.get(at)
         });
-        rows += 1;
+        if !seen.insert((context, concurrency, rep)) {
+            wrong(n, "it is there twice");
+            continue;
+        }
         let (Some(said), Some(rate)) = (said, rate) else {
             wrong(n, "the record has no such batch");
             continue;
@@ -106,13 +110,23 @@ fn rates(a: &mut Auditor, r: &ThroughputRecord, name: &str, bytes: &[u8]) {
         let listed = Interval::around(rate, u32::try_from(places).unwrap_or(0));
         if !listed.meets(&Interval::of(*said)) {
             wrong(n, "its rate is not the one in the record");
+        } else if let Some(c) = cell {
+            let at = super::checks::place(c);
+            agree.insert(format!(
+                "{at}.runTokensPerSecond[{}]",
+                rep.saturating_sub(1)
+            ));
         }
         if output != r.profile.output_tokens {
             wrong(n, "its output tokens are not the profile's");
         }
     }
     let want: usize = r.cells.iter().map(|c| c.run_tokens_per_second.len()).sum();
-    if rows != want {
+    if seen.len() != want {
         wrong(1, "it does not have as many rows as the record has batches");
+    }
+    for f in a.figures.iter_mut().filter(|f| agree.contains(&f.id)) {
+        f.derivation = Derivation::Consistent;
+        f.basis = format!("also in {name}, which lies beside the record");
     }
 }
