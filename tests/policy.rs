@@ -358,6 +358,39 @@ fn a_threshold_counts_different_keys() {
     assert_eq!(judged(&[signature(&a, ""), signature(&b, "")]).0, []);
 }
 
+/// A key speaks for its role: an auditor's verdict, an operator's record, and no other.
+#[test]
+fn a_role_covers_what_it_may_sign() {
+    let key = seed(1);
+    let verdict = |predicate: &str, role: Option<Role>| {
+        let mut value: Value = json::parse(&payload()).unwrap();
+        value["predicateType"] = predicate.into();
+        let bytes = sign(&json::canonical(&value), PAYLOAD_TYPE, &[&key]);
+        let mut trust = Trust::default();
+        let public = AnyKey::from_text(&key.public().to_pem()).unwrap();
+        trust.add(TrustedKey {
+            role,
+            ..TrustedKey::plain("k".into(), public)
+        });
+        let report = envelope::audit("e.json", &bytes, &trust, &Nothing);
+        report.findings.iter().map(|f| f.code).collect::<Vec<_>>()
+    };
+    let svr = "https://in-toto.io/attestation/svr/v0.2";
+    let tests = "https://in-toto.io/attestation/test-result/v0.1";
+    let refused = vec![Code::SignerNotTrusted];
+    for (predicate, role, want) in [
+        (svr, None, vec![]),
+        (svr, Some(Role::Auditor), vec![]),
+        (svr, Some(Role::Operator), refused.clone()),
+        (svr, Some(Role::Replica), refused.clone()),
+        (tests, Some(Role::Operator), vec![]),
+        (tests, Some(Role::Auditor), vec![]),
+        (tests, Some(Role::Replica), refused),
+    ] {
+        assert_eq!(verdict(predicate, role), want, "{predicate} {role:?}");
+    }
+}
+
 /// Envelopes on several lines count together when their payload is one.
 #[test]
 fn lines_of_one_payload_count_together() {

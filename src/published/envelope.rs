@@ -18,7 +18,7 @@ use crate::envelope::{self, Envelope, EnvelopeSignature, pae, parse_foreign};
 use crate::finding::{Check, Outcome};
 use crate::json;
 use crate::keys::PublicKey;
-use crate::policy::Trust;
+use crate::policy::{Role, Trust};
 use crate::record::{PREDICATE_TYPE, RecordStatement};
 use crate::relpath::RelPath;
 use crate::schema;
@@ -30,6 +30,9 @@ pub const SIGNERS_WORD: [&str; 2] = [
     "https://in-toto.io/attestation/svr/v0.2",
     "https://in-toto.io/attestation/test-result/v0.1",
 ];
+
+/// Checking a signature takes time, so there is an end to how many are.
+const MOST_SIGNATURES: usize = 10_000;
 
 /// Audits an envelope file.
 pub fn audit(path: &str, bytes: &[u8], trust: &Trust, beside: &dyn Beside) -> PublishedReport {
@@ -55,8 +58,20 @@ pub fn audit(path: &str, bytes: &[u8], trust: &Trust, beside: &dyn Beside) -> Pu
     report
 }
 
-/// One document, or one a line.
+/// The envelopes of a file, unless they are too many to look at.
 fn read(a: &mut Auditor, bytes: &[u8]) -> Option<Vec<Envelope>> {
+    let envelopes = parse(a, bytes)?;
+    let signatures: usize = envelopes.iter().map(|e| e.signatures.len()).sum();
+    if signatures > MOST_SIGNATURES {
+        let why = format!("it has more than {MOST_SIGNATURES} signatures; none was looked at");
+        a.add(Code::EnvelopeMalformed, "envelope", why);
+        return None;
+    }
+    Some(envelopes)
+}
+
+/// One document, or one a line.
+fn parse(a: &mut Auditor, bytes: &[u8]) -> Option<Vec<Envelope>> {
     let mut bad = |subject: &str, why: String| {
         a.add(Code::EnvelopeMalformed, subject, why);
         None
@@ -79,13 +94,11 @@ fn read(a: &mut Auditor, bytes: &[u8]) -> Option<Vec<Envelope>> {
     for (i, line) in body.split(|b| *b == b'\n').enumerate() {
         match parse_foreign(line) {
             Ok(e) => out.push(e),
-            Err(e) => {
-                bad(&format!("line {}", i + 1), e.to_string());
-            }
+            // One line tells; a long file of such lines would tell it a million times.
+            Err(e) => return bad(&format!("line {}", i + 1), e.to_string()),
         }
     }
-    let broken = a.findings.iter().any(|f| f.code == Code::EnvelopeMalformed);
-    (!broken && !out.is_empty()).then_some(out)
+    Some(out)
 }
 
 /// The envelope in a sigstore bundle; `None` when it is none.
@@ -118,6 +131,7 @@ fn contents(
     let mut words = true;
     let mut own = false;
     let mut statements = Vec::new();
+    let mut predicates = vec![String::new(); payloads.len()];
     for (i, (e, _)) in payloads.iter().enumerate() {
         let at = format!("payload {}", i + 1);
         let Some(statement) = statement(a, &at, e) else {
@@ -125,6 +139,7 @@ fn contents(
             continue;
         };
         let predicate = statement["predicateType"].as_str().unwrap_or_default();
+        predicates[i] = predicate.to_owned();
         own |= predicate == PREDICATE_TYPE;
         words &= SIGNERS_WORD.contains(&predicate);
         a.id.get_or_insert_with(|| predicate.to_owned());
@@ -138,7 +153,7 @@ fn contents(
         true => own_record(a, bytes, &statements),
         false => Vec::new(),
     };
-    signatures(a, &payloads, trust, &embedded);
+    signatures(a, &payloads, &predicates, trust, &embedded);
     a.close(
         "signature",
         &[Code::SignatureInvalid, Code::SignerUnexpected],
@@ -251,11 +266,22 @@ fn own_record(a: &mut Auditor, bytes: &[u8], statements: &[Value]) -> Vec<(Strin
         .collect()
 }
 
+/// Who may sign such a predicate. A key given without a role may sign anything.
+fn roles_for(predicate: &str) -> &'static [Role] {
+    match predicate {
+        PREDICATE_TYPE => &[Role::Operator],
+        p if p == SIGNERS_WORD[0] => &[Role::Auditor],
+        p if p == SIGNERS_WORD[1] => &[Role::Operator, Role::Auditor],
+        _ => &Role::ALL,
+    }
+}
+
 /// Every signature with the reader's keys, and with those that a record of our own
 /// embeds: the latter show that it was not changed, and grant nothing.
 fn signatures(
     a: &mut Auditor,
     payloads: &[Group],
+    predicates: &[String],
     trust: &Trust,
     embedded: &[(String, PublicKey)],
 ) {
@@ -264,7 +290,8 @@ fn signatures(
         let at = format!("payload {}", i + 1);
         let message = pae(&payload.payload_type, &payload.payload);
         let mut good: BTreeSet<String> = BTreeSet::new();
-        let mut unknown = 0;
+        let mut others = Vec::new();
+        let roles = roles_for(predicates.get(i).map_or("", String::as_str));
         for s in mine {
             let named: Vec<_> = trust
                 .keys
@@ -280,6 +307,10 @@ fn signatures(
                 .iter()
                 .find(|(id, k)| *id == s.keyid && k.keyid() == s.keyid);
             match (by, itself) {
+                (Some(k), _) if k.role.is_some_and(|r| !roles.contains(&r)) => {
+                    let role = k.role.map_or("", Role::name);
+                    others.push(format!("{} is trusted as {role}", k.name));
+                }
                 (Some(k), _) => {
                     good.insert(k.key.fingerprint());
                 }
@@ -294,15 +325,17 @@ fn signatures(
                     let why = format!("the signature of {} does not verify", s.keyid);
                     a.add(Code::SignatureInvalid, &at, why);
                 }
-                _ => unknown += 1,
+                _ => {}
             }
         }
         if good.is_empty() {
-            let why = match trust.keys.is_empty() {
-                true => "no trusted key was given".to_owned(),
-                false => {
-                    format!("none of its {unknown} other signatures is by a key that you trust")
-                }
+            let why = match (trust.keys.is_empty(), others.is_empty()) {
+                (true, _) => "no trusted key was given".to_owned(),
+                (_, true) => "none of its signatures is by a key that you trust".to_owned(),
+                _ => format!(
+                    "no key that you trust for this signed it: {}",
+                    others.join(", ")
+                ),
             };
             a.add(Code::SignerNotTrusted, &at, why);
         }
