@@ -358,6 +358,136 @@ codes! {
         "Folders with the same contents under other names share it, so it does not identify a model.",
         "Compare models by the root of their manifest.";
 
+    // Two records held against each other.
+    RecordNotComparable = "record-not-comparable", Error,
+        "A record cannot take part in a comparison.",
+        "Its audit does not hold, its run did not end well, it records no conditions, or both records are one run.",
+        "Compare completed, untainted runs that `verify record` accepts.";
+    ConditionsDiffer = "conditions-differ", Error,
+        "Two records were not measured under one and the same condition.",
+        "A difference between them may come from that.",
+        "Repeat one of the runs under the other's conditions, or declare it as --factor when it was varied on purpose.";
+    FactorNotVaried = "factor-not-varied", Error,
+        "What was declared as varied is the same in both records.",
+        "The difference between them has another cause.",
+        "Name what differs; the report lists it.";
+    CausalNotSupported = "causal-not-supported", Error,
+        "A cause was claimed, and no two of the runs differ in the one declared factor alone.",
+        "Whatever else differs may be the cause.",
+        "Add a control run that differs in the factor only (--control).";
+    RepetitionsTooFew = "repetitions-too-few", Note,
+        "There are too few repetitions to say how far a difference is chance.",
+        "One run each cannot tell an effect from its own scatter.",
+        "Repeat both runs, five times or more.";
+
+    // What a reader's policy wants.
+    ThresholdNotMet = "threshold-not-met", Error,
+        "Fewer different trusted keys of a role signed than your policy wants.",
+        "A copied signature or a second name for a key adds nobody.",
+        "Ask for the missing signatures.";
+    KeyOutsideWindow = "key-outside-window", Error,
+        "A key that signed is not good at the time that you gave with --at.",
+        "Keys are given windows because they get lost or change hands.",
+        "Ask for a record signed with a key that is good, or correct the window.";
+    EvidenceTooWeak = "evidence-too-weak", Error,
+        "A figure is founded less well than your policy wants.",
+        "What is only stated is somebody's word.",
+        "Ask for the evidence that it rests on.";
+    StatusNotRequired = "status-not-required", Error,
+        "The run ended another way than your policy wants.",
+        "A true record of a failed run is still a failed run.",
+        "Ask for a run that ended so.";
+    SuiteNotAllowed = "suite-not-allowed", Error,
+        "The record is of a suite that your policy does not name, or of one with other bytes.",
+        "Figures of another suite answer another question.",
+        "Name the suite in the policy, or ask for a run of one that it names.";
+
+    // Records that others publish.
+    RecordMalformed = "record-malformed", Error,
+        "A file that should hold a record is not strict JSON.",
+        "Two readers could see two records in it, or none.",
+        "Ask for the original file.";
+    FieldUnknown = "field-unknown", Note,
+        "A published record has a field that its format, as known here, does not have.",
+        "Nothing was checked about it.",
+        "Read it yourself, or use a newer version of verify.";
+    EntryDuplicate = "entry-duplicate", Error,
+        "Two cells, cases or configurations of one record go by the same name.",
+        "A reader cannot tell which of the two is meant, and totals count both.",
+        "Ask which of the two holds.";
+    MeanNotReproduced = "mean-not-reproduced", Error,
+        "A published mean is not the mean of the values beside it.",
+        "The headline figure is not the one that was measured.",
+        "Believe the values, and ask where the mean comes from.";
+    TotalNotReproduced = "total-not-reproduced", Error,
+        "A published total, number of samples or denominator does not follow from the record's own parts.",
+        "Requests were left out or counted twice.",
+        "Ask for the missing parts, or for a corrected record.";
+    PercentileNotReproduced = "percentile-not-reproduced", Error,
+        "A published median or percentile is not that of the durations in the record, whatever their rounding.",
+        "The figure does not describe the requests that are shown.",
+        "Believe the recomputed value.";
+    RateNotReproduced = "rate-not-reproduced", Error,
+        "A published rate does not follow from count and time; or no whole number of tokens gives it over the published time.",
+        "Rate, tokens and time contradict each other, so at least one of them was not measured.",
+        "Ask for the token count and the duration.";
+    OutcomeNotReproduced = "outcome-not-reproduced", Error,
+        "Published numbers of outcomes are not those of the cases in the record, or a case contradicts itself.",
+        "Failures are hidden in totals.",
+        "Believe the cases.";
+    FigureImpossible = "figure-impossible", Error,
+        "A figure lies outside of what any measurement could give.",
+        "For example a first token that came after the batch was over, or an input beyond the context limit.",
+        "Do not use the figure; ask how it came to be.";
+    TimeImpossible = "time-impossible", Error,
+        "Times of a published record contradict each other, or are none.",
+        "A record cannot be made before its run is over.",
+        "Ask for the run's own log.";
+    ClaimContradicted = "claim-contradicted", Error,
+        "The record's prose claims what the record cannot carry, or what its own caveats deny.",
+        "Readers remember the sentence and not the caveat.",
+        "Strike the sentence, or publish the run that carries it.";
+    SourceMismatch = "source-mismatch", Error,
+        "A source that the record names lies beside it with other bytes, or under a name that leads elsewhere.",
+        "The record was not made from the files that are shown with it.",
+        "Ask for the files whose digests the record has.";
+    SourceDisagrees = "source-disagrees", Error,
+        "A source has the digest that the record names, and other figures than the record.",
+        "The record does not follow from its own source.",
+        "Believe the source.";
+    RunCutShort = "run-cut-short", Note,
+        "A benchmark program says that its run was stopped before it was complete.",
+        "Its figures are over the requests that happened to be done by then.",
+        "Prefer a run that was let to finish.";
+    ConfigUnknown = "config-unknown", Error,
+        "A recipe card's default configuration is none of its configurations.",
+        "Its figures would be read as those of another one.",
+        "Ask which configuration is meant.";
+    SpreadWide = "spread-wide", Note,
+        "The batches of one cell differ by more than a tenth of their mean.",
+        "A mean of few values that far apart says little.",
+        "Look at the single rates; ask for more repetitions.";
+    DenominatorMissing = "denominator-missing", Note,
+        "Figures stand without the number of samples and without what they divide by.",
+        "They can be neither checked nor compared.",
+        "Ask for the runs.";
+    ConfigsNotComparable = "configs-not-comparable", Note,
+        "Two configurations of one card were not measured under the same conditions.",
+        "The difference of their figures has more than one cause.",
+        "Compare configurations that differ in one thing only.";
+    PoolSmallerThanSlots = "pool-smaller-than-slots", Note,
+        "The key-value pool does not hold as many sessions of full length as the server takes requests.",
+        "The numbers of slots and the context limit cannot be used at once.",
+        "Read them as two separate limits.";
+    CaveatMissing = "caveat-missing", Note,
+        "A record does not say what it does not show, where its own fields make that necessary.",
+        "A reader may take the figure for more than it is.",
+        "Add the caveat.";
+    SubjectMismatch = "subject-mismatch", Error,
+        "A file beside a signed statement is not the one that the statement is about.",
+        "The signature is on another file.",
+        "Ask for the file whose digest was signed.";
+
     // Signature and trust.
     RecordMissing = "record-missing", Error,
         "The bundle has no record.intoto.jsonl.",

@@ -44,6 +44,24 @@ pub const ALL: &[(&str, Generator)] = &[
     ("grade", generate::<GradeLine>),
     ("telemetry", generate::<TelemetryLine>),
     ("verdict", generate::<crate::audit::AuditReport>),
+    (
+        "published-throughput",
+        generate::<crate::published::throughput::ThroughputRecord>,
+    ),
+    (
+        "published-serving",
+        generate::<crate::published::serving::ServingRecord>,
+    ),
+    (
+        "published-card",
+        generate::<crate::published::card::RecipeCard>,
+    ),
+    (
+        "published-verdict",
+        generate::<crate::published::report::PublishedReport>,
+    ),
+    ("comparison", generate::<crate::comparison::Comparison>),
+    ("policy", generate::<crate::policy::file::PolicyToml>),
 ];
 
 fn generate<T: JsonSchema>() -> Value {

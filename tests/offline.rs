@@ -126,6 +126,10 @@ fn verify_asks_for_no_socket() {
             0,
         ),
         (vec![verify, "record", "/nonexistent"], 2),
+        // Threads, a policy's keys, other kinds, comparisons and exports.
+        (vec![verify, "record", "evidence"], 1),
+        (vec![verify, "compare", &bundle, &bundle], 1),
+        (vec![verify, "export", &bundle, "--to", "csv"], 0),
         (vec![verify, "weights", "--agent"], 0),
     ] {
         let out = without_sockets(&args);

@@ -15,6 +15,9 @@ use crate::relpath::{self, RelPath};
 /// Largest evidence file that is read.
 pub const MAX_FILE: u64 = 4 << 30;
 
+/// Largest record, index or file of salts: each is a few lines about the evidence.
+pub const MAX_SMALL: u64 = 64 << 20;
+
 /// A bundle's folder could not be read.
 #[derive(Debug, thiserror::Error)]
 #[error(
@@ -89,7 +92,11 @@ pub fn read(dir: &Path) -> Result<RawBundle, ReadError> {
         if private && text != SALTS_FILE {
             continue;
         }
-        let bytes = read_file(entry.path()).map_err(|e| err(entry.path(), e))?;
+        let most = match text.as_str() {
+            RECORD_FILE | INDEX_FILE | SALTS_FILE => MAX_SMALL,
+            _ => MAX_FILE,
+        };
+        let bytes = read_file(entry.path(), most).map_err(|e| err(entry.path(), e))?;
         match text.as_str() {
             RECORD_FILE => out.record = Some(bytes),
             INDEX_FILE => out.index = Some(bytes),
@@ -119,7 +126,7 @@ fn salts(bytes: &[u8]) -> Option<Salts> {
     (json_bytes(&salts) == bytes && salts.values().all(well_formed)).then_some(salts)
 }
 
-fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+fn read_file(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     use std::io::Read;
     use std::os::unix::fs::OpenOptionsExt;
     // Not following a link and not waiting for a pipe, even if the entry was
@@ -133,10 +140,11 @@ fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     if !meta.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
-    if meta.len() > MAX_FILE {
-        return Err(io::Error::other("it is larger than 4 GiB"));
+    if meta.len() > most {
+        let why = format!("it is larger than {} MiB", most >> 20);
+        return Err(io::Error::other(why));
     }
     let mut bytes = Vec::with_capacity(meta.len() as usize);
-    file.take(MAX_FILE).read_to_end(&mut bytes)?;
+    file.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

@@ -3,8 +3,10 @@
 //! 0: everything required was performed and passed. 1: findings. 2: could not
 //! run. Each subcommand is one file and one line in [`dispatch`].
 
+mod compare;
 mod dataset;
 mod explain;
+mod export;
 mod output;
 mod record;
 mod scorer;
@@ -34,6 +36,8 @@ struct Args {
 enum Command {
     Weights(Box<weights::Args>),
     Record(record::Args),
+    Compare(compare::Args),
+    Export(export::Args),
     Dataset(dataset::Args),
     Scorer(scorer::Args),
     Explain(explain::Args),
@@ -43,6 +47,8 @@ fn dispatch(command: Command) -> anyhow::Result<Answer> {
     match command {
         Command::Weights(args) => weights::run(*args),
         Command::Record(args) => record::run(args),
+        Command::Compare(args) => compare::run(args),
+        Command::Export(args) => export::run(args),
         Command::Dataset(args) => dataset::run(args),
         Command::Scorer(args) => scorer::run(args),
         Command::Explain(args) => explain::run(args),
