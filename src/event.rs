@@ -235,6 +235,15 @@ pub enum Event {
         /// Milliseconds since the last sample.
         ms: u64,
     },
+    /// From here on the prompts of a case are filled with so much generated text
+    /// ([`crate::filler`]): those of the calibration requests that follow, and, as the
+    /// last one says, those that are measured.
+    Filled {
+        /// The case.
+        case: String,
+        /// Characters of text.
+        chars: u64,
+    },
     /// A request is waiting for a client slot. Stamped with the time that the
     /// schedule gives it in an open loop, and with the time at which a client slot
     /// asked for it in a closed one; the time until [`Event::Send`] is its queue
@@ -274,7 +283,8 @@ pub enum Event {
         /// It was kept alive from an earlier request.
         reused: bool,
         /// Address and port of the other end, as the system says, such as
-        /// `127.0.0.1:8000` or `[::1]:8000`.
+        /// `127.0.0.1:8000` or `[::1]:8000`. Of an endpoint that somebody else runs:
+        /// [`hidden_address`] of it.
         peer: String,
     },
     /// The first byte of the request is about to be written.
@@ -419,6 +429,23 @@ pub enum Oddity {
     ManyChoices,
     /// The stream ended inside an event; its text is not used.
     CutOff,
+}
+
+/// What stands for the address of an endpoint that somebody else runs: `hidden:` and
+/// the salted digest of the address with its port. Equal addresses of a run give equal
+/// texts.
+pub fn hidden_address(salt: &[u8; 32], address: &str) -> String {
+    let digest = Enc::new("address/v1").bytes(salt).bytes(address.as_bytes());
+    format!("{HIDDEN_ADDRESS}{}", digest.finish())
+}
+
+/// Beginning of [`hidden_address`].
+pub const HIDDEN_ADDRESS: &str = "hidden:";
+
+/// True for a text of the form that [`hidden_address`] gives.
+pub fn is_hidden_address(text: &str) -> bool {
+    let digest = text.strip_prefix(HIDDEN_ADDRESS);
+    digest.is_some_and(|d| d.parse::<Sha256Digest>().is_ok_and(|parsed| parsed.hex() == d))
 }
 
 /// Salted digest of a request body.

@@ -120,7 +120,7 @@ pub struct Trace {
     pub connected: Option<u64>,
     /// Connection was kept alive.
     pub reused: bool,
-    /// Address and port of its other end.
+    /// Address and port of its other end, or what stands for them.
     pub peer: Option<String>,
     /// First byte about to be written.
     pub send: Option<u64>,
