@@ -80,7 +80,7 @@ impl Run {
             let mut best: Option<(u64, u64)> = None;
             for rep in 0..TRIES {
                 let chars = known.guess(target, document);
-                self.fill(&case.id, chars);
+                self.fill_with(&case.id, chars);
                 let tokens = self.count(&case.id, rep, &endpoint).await?;
                 requests += 1;
                 known.learn(chars, document, tokens);
@@ -96,7 +96,7 @@ impl Run {
             }
             if let Some((off, chars)) = best {
                 if self.filled.get(&case.id) != Some(&chars) {
-                    self.fill(&case.id, chars);
+                    self.fill_with(&case.id, chars);
                 }
                 short += usize::from(!within(target, target - off.min(target)));
             }
@@ -108,7 +108,7 @@ impl Run {
         Ok(())
     }
 
-    fn fill(&mut self, case: &str, chars: u64) {
+    fn fill_with(&mut self, case: &str, chars: u64) {
         self.emit(&Event::Filled {
             case: case.to_owned(),
             chars,
