@@ -327,8 +327,7 @@ fn a_key_goes_to_the_server_and_nowhere_else() {
     assert!(has(&record, "endpoint-run-by-others") && has(&record, "executable-unpinned"));
 
     // Where the endpoint is stands in one file, which may be withheld.
-    let port = format!(":{}", server.addr.port());
-    let held = files_with(&work.bundle(), &port);
+    let held = files_with(&work.bundle(), &server.addr.to_string());
     assert_eq!(held, ["addresses.json"]);
     fs::remove_file(work.bundle().join("addresses.json")).unwrap();
     let report = work.audit(true);
