@@ -14,6 +14,9 @@ use crate::trace::Trace;
 /// How far from its target a prompt may be, in percent of the target.
 pub const TOLERANCE_PERCENT: u64 = 2;
 
+/// Most calibration requests per case.
+pub const CALIBRATION_TRIES: u32 = 6;
+
 /// The attempts that aimed at one length, and what the server counted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -8,7 +8,7 @@ use crate::event::{Event, State, is_hidden_address};
 use crate::filler::{Filling, MAX_CHARS};
 use crate::finding::Finding;
 use crate::grading::declared;
-use crate::length::missed;
+use crate::length::{CALIBRATION_TRIES, missed};
 use crate::plan::ADDRESSES;
 use crate::record::attribution::Listening;
 use crate::record::{FixedOutput, RunRecord};
@@ -151,6 +151,7 @@ fn calibrations(a: &mut Audit, e: &Evidence) {
         let index = e.plan.suite.case_ids.iter().position(|c| *c == t.case);
         let right = e.plan.input.is_some()
             && (t.rep, t.attempt) == (*tried, 0)
+            && t.rep < CALIBRATION_TRIES
             && index.is_some_and(|i| e.plan.endpoint_of(i).name == t.endpoint);
         *tried += 1;
         if !right {

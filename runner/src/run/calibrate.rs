@@ -7,15 +7,12 @@
 
 use runseal::event::{Event, State};
 use runseal::filler::MAX_CHARS;
-use runseal::length::{targets, within};
+use runseal::length::{CALIBRATION_TRIES, targets, within};
 use runseal::suite::{AttemptKey, CALIBRATION};
 use runseal::trace::Transport;
 
 use super::{Run, Stop};
 use crate::client::run_closed_loop_with;
-
-/// Most requests per case.
-const TRIES: u32 = 6;
 
 /// What is known of the relation of characters to tokens.
 #[derive(Debug, Clone, Copy, Default)]
@@ -78,7 +75,7 @@ impl Run {
             let endpoint = plan.endpoint_of(i).name.clone();
             // Fewest tokens off, and the characters of that try.
             let mut best: Option<(u64, u64)> = None;
-            for rep in 0..TRIES {
+            for rep in 0..CALIBRATION_TRIES {
                 let chars = known.guess(target, document);
                 self.fill_with(&case.id, chars);
                 let tokens = self.count(&case.id, rep, &endpoint).await?;
@@ -152,7 +149,7 @@ mod tests {
 
     /// Tries until near, against a server with `rate` tokens per 100 characters.
     fn tries(known: &mut Known, rate: u64, target: u64, document: u64) -> (u32, u64) {
-        for n in 1..=TRIES {
+        for n in 1..=CALIBRATION_TRIES {
             let chars = known.guess(target, document);
             let tokens = 7 + (document + chars) * rate / 100;
             known.learn(chars, document, tokens);
