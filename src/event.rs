@@ -446,7 +446,10 @@ pub const HIDDEN_ADDRESS: &str = "hidden:";
 /// True for a text of the form that [`hidden_address`] gives.
 pub fn is_hidden_address(text: &str) -> bool {
     let digest = text.strip_prefix(HIDDEN_ADDRESS);
-    digest.is_some_and(|d| d.parse::<Sha256Digest>().is_ok_and(|parsed| parsed.hex() == d))
+    digest.is_some_and(|d| {
+        d.parse::<Sha256Digest>()
+            .is_ok_and(|parsed| parsed.hex() == d)
+    })
 }
 
 /// Salted digest of a request body.

@@ -182,10 +182,16 @@ mod tests {
         };
         let text = stream(Language::En, "s", 10);
         let at = |before| fill(&messages, filling(10), "s", before)[1].content.clone();
-        assert_eq!(at(100), format!("# {{{{prefix}}}}\n{text}\nx: 1\ny: 2\nQ: x"));
+        assert_eq!(
+            at(100),
+            format!("# {{{{prefix}}}}\n{text}\nx: 1\ny: 2\nQ: x")
+        );
         assert_eq!(at(0), format!("# {{{{prefix}}}}\nx: 1\ny: 2\n{text}\nQ: x"));
         let (a, b) = text.split_at(5);
-        assert_eq!(at(50), format!("# {{{{prefix}}}}\n{a}\nx: 1\ny: 2\n{b}\nQ: x"));
+        assert_eq!(
+            at(50),
+            format!("# {{{{prefix}}}}\n{a}\nx: 1\ny: 2\n{b}\nQ: x")
+        );
         assert_eq!(fill(&messages, filling(0), "s", 50), messages);
         let bare = [message("{{prefix}} go")];
         assert_eq!(

@@ -54,7 +54,9 @@ pub fn targets(suite: &SuiteToml, plan: &RunPlan) -> Vec<Option<u64>> {
         .as_ref()
         .and_then(|i| i.length_target_tokens)
         .or(suite.length_target_tokens);
-    let mut batches = suite.batch_numbers().map(|i| suite.batches[i].context_tokens);
+    let mut batches = suite
+        .batch_numbers()
+        .map(|i| suite.batches[i].context_tokens);
     plan.suite
         .case_ids
         .iter()
@@ -114,7 +116,12 @@ mod tests {
 
     #[test]
     fn two_percent_of_the_target_are_within_and_no_more() {
-        for (target, good, bad) in [(100, 98, 97), (100, 102, 103), (128, 126, 125), (49, 49, 48)] {
+        for (target, good, bad) in [
+            (100, 98, 97),
+            (100, 102, 103),
+            (128, 126, 125),
+            (49, 49, 48),
+        ] {
             assert!(within(target, good), "{target} {good}");
             assert!(!within(target, bad), "{target} {bad}");
         }

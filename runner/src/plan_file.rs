@@ -8,7 +8,8 @@ use anyhow::{Context, bail};
 use runseal::digest::Sha256Digest;
 use runseal::plan::{
     ADDRESSES, Api, CacheClaim, CheckpointPin, EndpointPlan, EnginePlan, FORMAT, InputPlan,
-    LoadPlan, Pin, REMOTE_RECIPE, ReplicaPlan, RequestSettings, RetryPlan, RunPlan, StagePlan, SuitePin, TimeoutsMs,
+    LoadPlan, Pin, REMOTE_RECIPE, ReplicaPlan, RequestSettings, RetryPlan, RunPlan, StagePlan,
+    SuitePin, TimeoutsMs,
 };
 use runseal::server_facts;
 use runseal::suite::{Suite, digests};
@@ -294,7 +295,10 @@ pub fn resolve(source: &Source, executable: &Path) -> anyhow::Result<Resolved> {
         withholdable.push(ADDRESSES.to_owned());
     }
     let asks_on = file.requests.extra.get("ignore_eos") == Some(&serde_json::Value::Bool(true));
-    let caps = suite.cases.iter().map(|c| c.max_tokens.min(file.requests.max_tokens));
+    let caps = suite
+        .cases
+        .iter()
+        .map(|c| c.max_tokens.min(file.requests.max_tokens));
     let fixed_output = if asks_on { caps.collect() } else { Vec::new() };
     let plan = RunPlan {
         format: FORMAT.into(),
@@ -309,7 +313,12 @@ pub fn resolve(source: &Source, executable: &Path) -> anyhow::Result<Resolved> {
         checkpoints,
         replicas,
         endpoints,
-        engine: engine(file.engine, &file.requests.model, file.requests.api, executable)?,
+        engine: engine(
+            file.engine,
+            &file.requests.model,
+            file.requests.api,
+            executable,
+        )?,
         requests: RequestSettings {
             model: file.requests.model,
             temperature: file.requests.temperature,
@@ -361,7 +370,10 @@ pub fn resolve(source: &Source, executable: &Path) -> anyhow::Result<Resolved> {
 fn remote(e: &EndpointEntry, folder: &Path) -> anyhow::Result<Option<Remote>> {
     let Some(url) = &e.url else {
         if e.ca_file.is_some() || e.api_key_env.is_some() {
-            bail!("plan: endpoint {} has ca_file or api_key_env and no url", e.name);
+            bail!(
+                "plan: endpoint {} has ca_file or api_key_env and no url",
+                e.name
+            );
         }
         return Ok(None);
     };

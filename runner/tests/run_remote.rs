@@ -58,7 +58,8 @@ impl Server {
         let theirs = Arc::clone(&seen);
         std::thread::spawn(move || {
             for socket in listener.incoming().flatten() {
-                let (seen, script, config) = (Arc::clone(&theirs), Arc::clone(&script), config.clone());
+                let (seen, script, config) =
+                    (Arc::clone(&theirs), Arc::clone(&script), config.clone());
                 std::thread::spawn(move || {
                     let _ = socket.set_read_timeout(Some(Duration::from_secs(60)));
                     let _ = socket.set_nodelay(true);
@@ -103,7 +104,8 @@ fn serve<S: Read + Write>(mut stream: S, seen: &Mutex<Vec<Seen>>, script: &Scrip
                 let head = String::from_utf8(got[..at].to_vec()).unwrap();
                 let line = head.lines().find_map(|l| {
                     let (name, value) = l.split_once(':')?;
-                    name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
+                    name.eq_ignore_ascii_case("content-length")
+                        .then(|| value.trim().parse().ok())?
                 });
                 let len: usize = line.unwrap_or(0);
                 if got.len() >= at + 4 + len {
@@ -133,7 +135,11 @@ fn serve<S: Read + Write>(mut stream: S, seen: &Mutex<Vec<Seen>>, script: &Scrip
             "HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         );
-        if stream.write_all(answer.as_bytes()).and_then(|()| stream.flush()).is_err() {
+        if stream
+            .write_all(answer.as_bytes())
+            .and_then(|()| stream.flush())
+            .is_err()
+        {
             return;
         }
     }
@@ -303,7 +309,10 @@ fn a_key_goes_to_the_server_and_nowhere_else() {
         Arc::new(|n, _| match n {
             2 => (401, format!("{{\"error\":\"bad key {KEY}\"}}")),
             3 => (200, answer(&format!("you are {KEY}"), KEY, 7, 3)),
-            _ => (200, answer("hello", "stop", 7, 3).replace("\"m\"", &format!("\"{KEY}\""))),
+            _ => (
+                200,
+                answer("hello", "stop", 7, 3).replace("\"m\"", &format!("\"{KEY}\"")),
+            ),
         }),
     );
     let work = work(&plan(&with_key(&server, "ca.pem"), "", ""));
@@ -311,7 +320,11 @@ fn a_key_goes_to_the_server_and_nowhere_else() {
     let seen = server.seen();
     assert_eq!(seen.len(), 5, "a warm-up and four cases");
     for request in &seen {
-        assert!(request.head.starts_with("POST /v1/chat/completions "), "{}", request.head);
+        assert!(
+            request.head.starts_with("POST /v1/chat/completions "),
+            "{}",
+            request.head
+        );
         let authorization = format!("authorization: Bearer {KEY}");
         assert!(request.head.contains(&authorization), "{}", request.head);
         assert_eq!(request.body["model"], "some-model");
@@ -322,7 +335,10 @@ fn a_key_goes_to_the_server_and_nowhere_else() {
     let record = work.record();
     assert_eq!(record.transport.completed, 3);
     assert_eq!(record.transport.http_error, 1);
-    assert_eq!((record.attribution.verified, record.integrity.replicas), (0, 0));
+    assert_eq!(
+        (record.attribution.verified, record.integrity.replicas),
+        (0, 0)
+    );
     assert_eq!(because(&record.cases[0]), Some("endpoint-run-by-others"));
     assert!(has(&record, "endpoint-run-by-others") && has(&record, "executable-unpinned"));
 
@@ -371,13 +387,35 @@ fn plans_that_say_too_much_or_too_little_of_an_endpoint_are_refused() {
     let url = format!("url = \"http://{}\"", server.addr);
     for (text, says) in [
         (plan("", "", ""), "has no url"),
-        (plan(&format!("{url}\nreplicas = [\"r0\"]"), "", ""), "none of our replicas"),
-        (plan(&format!("{url}\nca_file = \"ca.pem\""), "", ""), "no TLS"),
-        (plan("url = \"http://a.example\"\napi_key_env = \"A\"", "", ""), "unencrypted"),
-        (plan(&url, "", "[input]\nlanguage = \"tr\""), "length_target_tokens"),
-        (plan(&url, "api = \"completions\"\nreasoning_effort = \"high\"", ""), "reasoning_effort"),
         (
-            plan(&url, "", "").replace("[engine]\nrecipe = \"endpoint\"", "[engine]\nrecipe = \"reference\""),
+            plan(&format!("{url}\nreplicas = [\"r0\"]"), "", ""),
+            "none of our replicas",
+        ),
+        (
+            plan(&format!("{url}\nca_file = \"ca.pem\""), "", ""),
+            "no TLS",
+        ),
+        (
+            plan("url = \"http://a.example\"\napi_key_env = \"A\"", "", ""),
+            "unencrypted",
+        ),
+        (
+            plan(&url, "", "[input]\nlanguage = \"tr\""),
+            "length_target_tokens",
+        ),
+        (
+            plan(
+                &url,
+                "api = \"completions\"\nreasoning_effort = \"high\"",
+                "",
+            ),
+            "reasoning_effort",
+        ),
+        (
+            plan(&url, "", "").replace(
+                "[engine]\nrecipe = \"endpoint\"",
+                "[engine]\nrecipe = \"reference\"",
+            ),
             "the engine recipe is",
         ),
     ] {
@@ -405,7 +443,11 @@ fn completions_are_asked_and_read_in_their_own_form() {
     let work = work(&plan(&endpoint, "api = \"completions\"", ""));
     run(&work, None).exits(0);
     for request in server.seen() {
-        assert!(request.head.starts_with("POST /v1/completions "), "{}", request.head);
+        assert!(
+            request.head.starts_with("POST /v1/completions "),
+            "{}",
+            request.head
+        );
         assert!(request.body["prompt"].as_str().unwrap().contains("\nQ: "));
         assert!(request.body.get("messages").is_none());
     }
@@ -437,7 +479,10 @@ fn fixed(change: fn(usize, String) -> String) -> (Work, RunRecord) {
 #[test]
 fn a_fixed_output_is_proven_for_every_response_or_refused() {
     let (proven, record) = fixed(|_, a| a);
-    assert_eq!(record.requests.fixed_output, Some(FixedOutput::Proven { n: 4 }));
+    assert_eq!(
+        record.requests.fixed_output,
+        Some(FixedOutput::Proven { n: 4 })
+    );
     assert!(!has(&record, "fixed-output-refused"));
 
     type Change = fn(usize, String) -> String;
@@ -473,13 +518,19 @@ fn a_fixed_output_is_proven_for_every_response_or_refused() {
     let mut raw = bundle(&proven);
     let record = raw.record.clone();
     forged(&proven, &mut raw, |line| {
-        if let Event::Usage { req: 2, completion, .. } = &mut line.event {
+        if let Event::Usage {
+            req: 2, completion, ..
+        } = &mut line.event
+        {
             *completion = Some(7);
         }
     });
     raw.record = record;
     let report = audited(&proven, &raw);
-    let differs = report.findings.iter().any(|f| f.subject.contains("fixed_output"));
+    let differs = report
+        .findings
+        .iter()
+        .any(|f| f.subject.contains("fixed_output"));
     assert!(differs, "{:?}", report.findings);
     // And caps that are not those of the requests are no caps.
     let mut raw = bundle(&proven);
@@ -489,7 +540,11 @@ fn a_fixed_output_is_proven_for_every_response_or_refused() {
     assert_ne!(text, other);
     raw.files.insert(name, other.into_bytes());
     let report = reseal(&proven, &mut raw);
-    assert!(errors(&report).contains(&Code::SuiteMismatch), "{:?}", report.findings);
+    assert!(
+        errors(&report).contains(&Code::SuiteMismatch),
+        "{:?}",
+        report.findings
+    );
 }
 
 #[test]
@@ -521,7 +576,10 @@ fn addresses_in_the_log_are_found_and_so_are_other_ones() {
     let mut raw = bundle(&work);
     let name = RelPath::parse("addresses.json").unwrap();
     let text = String::from_utf8(raw.files[&name].clone()).unwrap();
-    let other = text.replace(&format!("\"peer\":\"{address}\""), "\"peer\":\"10.0.0.1:80\"");
+    let other = text.replace(
+        &format!("\"peer\":\"{address}\""),
+        "\"peer\":\"10.0.0.1:80\"",
+    );
     assert_ne!(text, other);
     raw.files.insert(name, other.into_bytes());
     assert_eq!(errors(&reseal(&work, &mut raw)), [Code::PeerNotTheEndpoint]);
@@ -559,23 +617,37 @@ fn prompts_reach_their_length_by_the_servers_own_count() {
         let [range] = &record.input.lengths[..] else {
             panic!("{:?}", record.input.lengths)
         };
-        assert_eq!((range.target_tokens, range.declared, range.within), (4096, 4, 4));
+        assert_eq!(
+            (range.target_tokens, range.declared, range.within),
+            (4096, 4, 4)
+        );
         assert!(!has(&record, "length-target-missed"));
         // What it took is in the log, in no figure, and little.
         let calibration = |l: &EventLine| matches!(&l.event, Event::Queued { case, warmup: true, .. } if case != "warmup");
         let tries = work.events().iter().filter(|l| calibration(l)).count();
         assert!((4..=10).contains(&tries), "{tries}");
         assert_eq!(record.transport.declared, 4);
-        let prompts: std::collections::BTreeSet<String> =
-            server.seen().iter().map(|s| s.body["messages"].to_string()).collect();
-        assert_eq!(prompts.len(), server.seen().len(), "no prompt is sent twice");
+        let prompts: std::collections::BTreeSet<String> = server
+            .seen()
+            .iter()
+            .map(|s| s.body["messages"].to_string())
+            .collect();
+        assert_eq!(
+            prompts.len(),
+            server.seen().len(),
+            "no prompt is sent twice"
+        );
         // Another amount of text is another prompt than the one that was sent.
         let report = forged(&work, &mut bundle(&work), |line| {
             if let Event::Filled { chars, .. } = &mut line.event {
                 *chars += 1;
             }
         });
-        assert!(errors(&report).contains(&Code::RequestNotAsPlanned), "{:?}", report.findings);
+        assert!(
+            errors(&report).contains(&Code::RequestNotAsPlanned),
+            "{:?}",
+            report.findings
+        );
     }
 }
 
@@ -588,9 +660,15 @@ fn a_length_that_cannot_be_met_is_said_with_what_was_counted() {
     let work = work(&plan(&endpoint, "", input));
     run(&work, None).exits(0);
     let record = work.record();
-    let missed = record.limitations.iter().find(|l| l.code == "length-target-missed");
+    let missed = record
+        .limitations
+        .iter()
+        .find(|l| l.code == "length-target-missed");
     let missed = &missed.unwrap().params;
-    assert_eq!((missed["n"].as_str(), missed["declared"].as_str()), ("4", "4"));
+    assert_eq!(
+        (missed["n"].as_str(), missed["declared"].as_str()),
+        ("4", "4")
+    );
     let range = &record.input.lengths[0];
     assert!(range.min.unwrap() > 20);
     let words = format!("20: {}-{}", range.min.unwrap(), range.max.unwrap());
@@ -606,6 +684,9 @@ fn a_length_that_cannot_be_met_is_said_with_what_was_counted() {
     });
     raw.record = sealed;
     let report = audited(&work, &raw);
-    let differs = report.findings.iter().any(|f| f.subject.contains("lengths"));
+    let differs = report
+        .findings
+        .iter()
+        .any(|f| f.subject.contains("lengths"));
     assert!(differs, "{:?}", report.findings);
 }

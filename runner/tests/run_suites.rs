@@ -280,7 +280,10 @@ fn with(suite: &str, edits: &[(&str, &str)], more: &str) -> RunRecord {
 #[test]
 fn shipped_suites_reach_their_length_targets_when_prompts_are_filled() {
     let sweep = [
-        ("max_tokens = 256", "max_tokens = 32\nextra = { ignore_eos = true }"),
+        (
+            "max_tokens = 256",
+            "max_tokens = 32\nextra = { ignore_eos = true }",
+        ),
         ("concurrency = 1", "concurrency = 2"),
     ];
     let serving = "[input]\nlanguage = \"en\"\nlength_target_tokens = 600";
@@ -291,7 +294,12 @@ fn shipped_suites_reach_their_length_targets_when_prompts_are_filled() {
         ("serving-performance-v1", &[], serving, &[600]),
     ] {
         let record = with(suite, edits, input);
-        let found: Vec<u64> = record.input.lengths.iter().map(|r| r.target_tokens).collect();
+        let found: Vec<u64> = record
+            .input
+            .lengths
+            .iter()
+            .map(|r| r.target_tokens)
+            .collect();
         assert_eq!(found, targets, "{suite}");
         for range in &record.input.lengths {
             assert_eq!(range.within, range.declared, "{suite}: {range:?}");

@@ -265,7 +265,10 @@ fn fixed_output(a: &mut Audit, e: &Evidence) {
     let Some(suite) = e.suite.as_ref().filter(|_| e.plan.requests.ignores_eos()) else {
         return;
     };
-    let caps = suite.cases.iter().map(|c| c.max_tokens.min(e.plan.requests.max_tokens));
+    let caps = suite
+        .cases
+        .iter()
+        .map(|c| c.max_tokens.min(e.plan.requests.max_tokens));
     if !caps.eq(e.plan.suite.fixed_output.iter().copied()) {
         a.add(
             Code::SuiteMismatch,

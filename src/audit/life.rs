@@ -238,7 +238,11 @@ fn requests(a: &mut Audit, e: &Evidence) {
             match line.event {
                 Event::State { state } => now = (state, line.t),
                 Event::Filled { .. } if now.0 != State::Warm => {
-                    odd(a, line, "prompts are brought to their length before the measurement");
+                    odd(
+                        a,
+                        line,
+                        "prompts are brought to their length before the measurement",
+                    );
                 }
                 _ => {}
             }

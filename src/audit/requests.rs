@@ -197,9 +197,8 @@ fn remote_peers(a: &mut Audit, e: &Evidence) {
         };
         if *peer != want {
             let why = format!("its connection did not lead to endpoint {}", t.endpoint);
-            a.findings.push(
-                Finding::new(Code::PeerNotTheEndpoint, subject(t), why).values(want, peer),
-            );
+            a.findings
+                .push(Finding::new(Code::PeerNotTheEndpoint, subject(t), why).values(want, peer));
         }
     }
     match a.absent(ADDRESSES) {

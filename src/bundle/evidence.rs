@@ -9,8 +9,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::files::{
-    ADDRESSES_FORMAT, AddressFile, ENGINE_FORMAT, EngineFile, GRADES_FORMAT, GradeLine, IMAGE_FORMAT, ImageFile, NODE_FORMAT,
-    NodeFile, TELEMETRY_FORMAT, TelemetryLine,
+    ADDRESSES_FORMAT, AddressFile, ENGINE_FORMAT, EngineFile, GRADES_FORMAT, GradeLine,
+    IMAGE_FORMAT, ImageFile, NODE_FORMAT, NodeFile, TELEMETRY_FORMAT, TelemetryLine,
 };
 use super::index::Files;
 pub use super::names::{MOMENTS, document_file, file_names, node_names, replica_file, server_file};

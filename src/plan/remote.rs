@@ -109,6 +109,8 @@ impl RunPlan {
 /// other characters, and is refused before it gets anywhere.
 fn is_variable(name: &str) -> bool {
     let ok = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
-    name.len() <= MAX_NAME && name.chars().all(ok) && !name.starts_with(|c: char| c.is_ascii_digit())
+    name.len() <= MAX_NAME
+        && name.chars().all(ok)
+        && !name.starts_with(|c: char| c.is_ascii_digit())
         && !name.is_empty()
 }

@@ -523,7 +523,9 @@ fn conditions(evidence: &Evidence) -> Conditions {
         values.insert("api".to_owned(), plan.requests.api.path().to_owned());
     }
     if let Some(input) = &plan.input {
-        let target = input.length_target_tokens.map_or("suite".to_owned(), |t| t.to_string());
+        let target = input
+            .length_target_tokens
+            .map_or("suite".to_owned(), |t| t.to_string());
         let text = format!("filled {} to {target}", input.language.name());
         values.insert("input".to_owned(), text);
     }

@@ -87,9 +87,8 @@ impl Remote {
             None => Vec::new(),
             Some(file) => {
                 let path = folder.join(file);
-                std::fs::read(&path).with_context(|| {
-                    format!("could not read the authorities {}", path.display())
-                })?
+                std::fs::read(&path)
+                    .with_context(|| format!("could not read the authorities {}", path.display()))?
             }
         };
         let remote = Self {
@@ -162,19 +161,42 @@ mod tests {
     use super::*;
 
     fn read(url: &str, key: bool) -> anyhow::Result<Remote> {
-        Remote::new("e0", url, None, key.then(|| "KEY".to_owned()), Path::new(""))
+        Remote::new(
+            "e0",
+            url,
+            None,
+            key.then(|| "KEY".to_owned()),
+            Path::new(""),
+        )
     }
 
     #[test]
     fn urls_are_taken_apart() {
         for (url, host, port, header, prefix) in [
-            ("http://127.0.0.1:8000", "127.0.0.1", 8000, "127.0.0.1:8000", ""),
+            (
+                "http://127.0.0.1:8000",
+                "127.0.0.1",
+                8000,
+                "127.0.0.1:8000",
+                "",
+            ),
             ("http://[::1]:8000/v1/", "::1", 8000, "[::1]:8000", ""),
-            ("https://a.example/x/v1", "a.example", 443, "a.example", "/x"),
+            (
+                "https://a.example/x/v1",
+                "a.example",
+                443,
+                "a.example",
+                "/x",
+            ),
             ("http://a.example", "a.example", 80, "a.example", ""),
         ] {
             let r = read(url, false).unwrap();
-            let got = (r.host.as_str(), r.port, r.host_header.as_str(), r.prefix.as_str());
+            let got = (
+                r.host.as_str(),
+                r.port,
+                r.host_header.as_str(),
+                r.prefix.as_str(),
+            );
             assert_eq!(got, (host, port, header, prefix));
         }
     }
@@ -202,6 +224,11 @@ mod tests {
         assert!(r.headers(|n| (n == "KEY").then(|| "secret".into())).is_ok());
         assert!(r.headers(|_| None).is_err());
         assert!(r.headers(|_| Some(" ".into())).is_err());
-        assert!(read("https://a.example", false).unwrap().headers(|_| None).is_ok());
+        assert!(
+            read("https://a.example", false)
+                .unwrap()
+                .headers(|_| None)
+                .is_ok()
+        );
     }
 }

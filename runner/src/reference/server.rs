@@ -172,13 +172,12 @@ impl Server {
                     "/v1/completions" => Kind::Text,
                     _ => Kind::Chat,
                 };
-                self
-                .complete(kind, request.into_body())
-                .await
-                .unwrap_or_else(|error| {
-                    self.jobs.metrics().ended(RequestState::Rejected);
-                    refuse(&error)
-                })
+                self.complete(kind, request.into_body())
+                    .await
+                    .unwrap_or_else(|error| {
+                        self.jobs.metrics().ended(RequestState::Rejected);
+                        refuse(&error)
+                    })
             }
         }
     }

@@ -70,7 +70,11 @@ impl Run {
         let (mut known, mut short, mut requests) = (Known::default(), 0, 0);
         for (i, (case, target)) in suite.cases.iter().zip(targets).enumerate() {
             let Some(target) = target else { continue };
-            let document: usize = case.messages.iter().map(|m| m.content.chars().count()).sum();
+            let document: usize = case
+                .messages
+                .iter()
+                .map(|m| m.content.chars().count())
+                .sum();
             let document = document as u64;
             let endpoint = plan.endpoint_of(i).name.clone();
             // Fewest tokens off, and the characters of that try.
@@ -138,7 +142,10 @@ impl Run {
             Transport::Completed => trace
                 .prompt_tokens()
                 .ok_or_else(|| failed("the server did not count the tokens of its prompt")),
-            other => Err(failed(&format!("its calibration ended as {}", other.name()))),
+            other => Err(failed(&format!(
+                "its calibration ended as {}",
+                other.name()
+            ))),
         }
     }
 }

@@ -84,7 +84,8 @@ impl Run {
         let mut taken: BTreeMap<SocketAddr, String> = BTreeMap::new();
         for (name, remote) in self.inputs.resolved.remotes.clone() {
             let looking = tokio::net::lookup_host((remote.host.clone(), remote.port));
-            let limit = std::time::Duration::from_millis(self.inputs.resolved.plan.timeouts_ms.connect);
+            let limit =
+                std::time::Duration::from_millis(self.inputs.resolved.plan.timeouts_ms.connect);
             let found = self.or_signal(tokio::time::timeout(limit, looking)).await?;
             let addr = match found {
                 Ok(Ok(mut found)) => found.next(),
