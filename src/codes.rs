@@ -613,6 +613,10 @@ codes! {
         "A request went over a connection whose other end is not the endpoint that it names.",
         "The answer came from a process that this run did not launch and did not look at.",
         "Find out what listens at the peer's address; believe no figure and no attribution of that attempt.";
+    AddressPublished = "address-published", Error,
+        "The log holds the address of an endpoint that somebody else runs.",
+        "Such addresses are nobody's business but the operator's and the auditor's: the log has a salted digest in their place, and addresses.json, which may be withheld, what it stands for.",
+        "Do not publish this bundle; run again with an unmodified attest.";
     ResponseMismatch = "response-mismatch", Error,
         "A recorded answer does not match the digests and lengths in the event log.",
         "The answer was changed after it was received.",
@@ -699,6 +703,14 @@ codes! {
         "A server's token counters moved by more than the answers of this run account for.",
         "Somebody else used the server while it was measured, so latencies and rates are not those of this load alone. The run is tainted.",
         "Measure on servers that nobody else uses.";
+    FixedOutputRefused = "fixed-output-refused", Note,
+        "A fixed number of output tokens was asked for, and not every declared attempt has it by the server's own count.",
+        "Rates over outputs of different lengths are not what the suite measures; the record refuses the claim and flags the cases.",
+        "Look at the flagged cases: a server that ignores ignore_eos or max_tokens cannot be measured with this suite.";
+    LengthTargetMissed = "length-target-missed", Note,
+        "Prompts are more than 2 % off their length target by the server's own count, or were not counted.",
+        "Figures are of the lengths that were counted, which the record states, not of the target.",
+        "Let prompts be filled ([input] in the plan), or choose a target that the suite's documents do not exceed.";
     ClientLag = "client-lag", Note,
         "The client's own threads were late by more than 1 % of a reported median or mean time.",
         "What was measured is in part the measuring machine: stamps may be late by as much.",

@@ -12,6 +12,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use sha2::block_api::compress256;
 
 use crate::digest::{Enc, Sha256Digest};
 
@@ -235,6 +236,15 @@ pub enum Event {
         /// Milliseconds since the last sample.
         ms: u64,
     },
+    /// From here on the prompts of a case are filled with so much generated text
+    /// ([`crate::filler`]): those of the calibration requests that follow, and, as the
+    /// last one says, those that are measured.
+    Filled {
+        /// The case.
+        case: String,
+        /// Characters of text.
+        chars: u64,
+    },
     /// A request is waiting for a client slot. Stamped with the time that the
     /// schedule gives it in an open loop, and with the time at which a client slot
     /// asked for it in a closed one; the time until [`Event::Send`] is its queue
@@ -274,7 +284,8 @@ pub enum Event {
         /// It was kept alive from an earlier request.
         reused: bool,
         /// Address and port of the other end, as the system says, such as
-        /// `127.0.0.1:8000` or `[::1]:8000`.
+        /// `127.0.0.1:8000` or `[::1]:8000`. Of an endpoint that somebody else runs:
+        /// [`hidden_address`] of it.
         peer: String,
     },
     /// The first byte of the request is about to be written.
@@ -421,6 +432,26 @@ pub enum Oddity {
     CutOff,
 }
 
+/// What stands for the address of an endpoint that somebody else runs: `hidden:` and
+/// the salted digest of the address with its port. Equal addresses of a run give equal
+/// texts.
+pub fn hidden_address(salt: &[u8; 32], address: &str) -> String {
+    let digest = Enc::new("address/v1").bytes(salt).bytes(address.as_bytes());
+    format!("{HIDDEN_ADDRESS}{}", digest.finish())
+}
+
+/// Beginning of [`hidden_address`].
+pub const HIDDEN_ADDRESS: &str = "hidden:";
+
+/// True for a text of the form that [`hidden_address`] gives.
+pub fn is_hidden_address(text: &str) -> bool {
+    let digest = text.strip_prefix(HIDDEN_ADDRESS);
+    digest.is_some_and(|d| {
+        d.parse::<Sha256Digest>()
+            .is_ok_and(|parsed| parsed.hex() == d)
+    })
+}
+
 /// Salted digest of a request body.
 pub fn body_digest(salt: &[u8; 32], body: &[u8]) -> Sha256Digest {
     Enc::new("body/v1").bytes(salt).bytes(body).finish()
@@ -434,21 +465,76 @@ pub fn delta_digest(salt: &[u8; 32], ev: u32, kind: DeltaKind, text: &[u8]) -> S
 }
 
 /// [`delta_digest`] of many deltas under one salt: what they have in common, the
-/// domain and the salt, is hashed once.
+/// domain and the salt, is hashed once. A token's text is so short that what is left
+/// of the encoding fits one or two blocks of SHA-256, which are then filled in place.
 #[derive(Clone)]
-pub struct DeltaHasher(Enc);
+pub struct DeltaHasher {
+    /// For texts of any length.
+    any: Enc,
+    /// State after the first block of the encoding.
+    state: [u32; 8],
+    /// The bytes of domain and salt behind that block.
+    rest: [u8; REST],
+}
+
+/// Bytes of an encoding up to and with the salt: name, domain, salt, a length each.
+const COMMON: usize = 8 + 14 + 8 + 8 + 8 + 32;
+const REST: usize = COMMON - 64;
+/// Bytes from there up to the text: number of the event, kind, length of the text.
+const MIDDLE: usize = 8 + 8 + 8 + 1 + 8;
+/// Longest text that fits two blocks with the padding (one byte and the length).
+const SHORT: usize = 128 - REST - MIDDLE - 1 - 8;
+/// The state that SHA-256 begins with (FIPS 180-4, 5.3.3).
+const SHA256_BEGIN: [u32; 8] = [
+    0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19,
+];
 
 impl DeltaHasher {
     /// A hasher under `salt`.
     pub fn new(salt: &[u8; 32]) -> Self {
-        Self(Enc::new("delta/v1").bytes(salt))
+        let mut bytes = Vec::with_capacity(COMMON);
+        for field in [&b"runseal-enc/v1"[..], b"delta/v1", salt] {
+            bytes.extend_from_slice(&(field.len() as u64).to_be_bytes());
+            bytes.extend_from_slice(field);
+        }
+        let mut state = SHA256_BEGIN;
+        let mut rest = [0; REST];
+        if let Some((block, behind)) = bytes.split_first_chunk::<64>() {
+            compress256(&mut state, &[*block]);
+            rest.copy_from_slice(behind);
+        }
+        let any = Enc::new("delta/v1").bytes(salt);
+        Self { any, state, rest }
     }
 
     /// The 16 bytes that [`delta_digest`] writes in hexadecimal.
     pub fn digest(&self, ev: u32, kind: DeltaKind, text: &[u8]) -> [u8; 16] {
-        let enc = self.0.clone().u64(ev.into()).bytes(&[kind.byte()]);
         let mut first = [0; 16];
-        first.copy_from_slice(&enc.bytes(text).finish().0[..16]);
+        if text.len() > SHORT {
+            let enc = self.any.clone().u64(ev.into()).bytes(&[kind.byte()]);
+            first.copy_from_slice(&enc.bytes(text).finish().0[..16]);
+            return first;
+        }
+        let mut blocks = [[0u8; 64]; 2];
+        let bytes = blocks.as_flattened_mut();
+        bytes[..REST].copy_from_slice(&self.rest);
+        let middle = &mut bytes[REST..REST + MIDDLE];
+        middle[7] = 8; // Lengths and number are big-endian, eight bytes each.
+        middle[8..16].copy_from_slice(&u64::from(ev).to_be_bytes());
+        middle[23] = 1;
+        middle[24] = kind.byte();
+        middle[25..].copy_from_slice(&(text.len() as u64).to_be_bytes());
+        let end = REST + MIDDLE + text.len();
+        bytes[REST + MIDDLE..end].copy_from_slice(text);
+        bytes[end] = 0x80;
+        let used = if end + 9 <= 64 { 1 } else { 2 };
+        let bits = 8 * (64 + end) as u64;
+        bytes[used * 64 - 8..used * 64].copy_from_slice(&bits.to_be_bytes());
+        let mut state = self.state;
+        compress256(&mut state, &blocks[..used]);
+        for (out, word) in first.chunks_exact_mut(4).zip(state) {
+            out.copy_from_slice(&word.to_be_bytes());
+        }
         first
     }
 }
@@ -485,4 +571,39 @@ pub fn run_commitment(
 pub fn to_line(line: &EventLine) -> String {
     // These types always serialise: string keys, integers and strings only.
     serde_json::to_string(line).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_texts_are_digested_as_the_encoding_says() {
+        let salt: [u8; 32] = std::array::from_fn(|i| i as u8 * 7);
+        let hasher = DeltaHasher::new(&salt);
+        let text: Vec<u8> = (0..=255).collect();
+        for len in 0..=200 {
+            for (ev, kind) in [(1, DeltaKind::Content), (u32::MAX, DeltaKind::Tool)] {
+                let text = &text[..len];
+                let enc = Enc::new("delta/v1").bytes(&salt).u64(ev.into());
+                let want = enc.bytes(&[kind.byte()]).bytes(text).finish();
+                assert_eq!(hasher.digest(ev, kind, text), want.0[..16], "{len} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn hidden_addresses_have_one_form() {
+        let hidden = hidden_address(&[1; 32], "10.0.0.1:80");
+        assert!(is_hidden_address(&hidden), "{hidden}");
+        assert_ne!(hidden, hidden_address(&[2; 32], "10.0.0.1:80"));
+        for other in [
+            "10.0.0.1:80".to_owned(),
+            hidden.to_uppercase(),
+            hidden.replace(HIDDEN_ADDRESS, ""),
+            format!("{hidden}0"),
+        ] {
+            assert!(!is_hidden_address(&other), "{other}");
+        }
+    }
 }

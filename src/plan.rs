@@ -10,7 +10,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+mod input;
 mod load;
+mod remote;
+
+pub use input::{Api, InputPlan, Language};
+pub use remote::{ADDRESSES, RECIPE as REMOTE_RECIPE, RemotePlan};
 
 pub use load::{LoadPlan, MAX_MILLIHERTZ, MAX_RETRY, RETRIABLE, RetryPlan, StagePlan};
 
@@ -28,8 +33,9 @@ pub const ROLES: [&str; 4] = ["target", "draft", "adapter", "tokenizer"];
 
 /// Fields of a request body that have a setting of their own; neither a plan nor a case
 /// may set them otherwise.
-pub const OWN_FIELDS: [&str; 9] = [
+pub const OWN_FIELDS: [&str; 10] = [
     "messages",
+    "prompt",
     "model",
     "max_tokens",
     "max_completion_tokens",
@@ -82,6 +88,9 @@ pub struct RunPlan {
     pub timeouts_ms: TimeoutsMs,
     /// What is claimed about caches.
     pub cache: CacheClaim,
+    /// How prompts are brought to a length; without it they are sent as frozen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<InputPlan>,
     /// Bundle files that may be withheld from readers; they get salted
     /// commitments in the index. Only [`WITHHOLDABLE`] names are allowed.
     pub withholdable: Vec<String>,
@@ -105,6 +114,11 @@ pub struct SuitePin {
     pub scorer: Sha256Digest,
     /// Every declared case, in order: the denominator of every count.
     pub case_ids: Vec<String>,
+    /// Where the plan asks for `ignore_eos`: the completion cap of each case in their
+    /// order, which every answer must reach to the token. It stands here so that it is
+    /// known while the cases are withheld.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fixed_output: Vec<u64>,
 }
 
 /// A checkpoint by digest.
@@ -142,8 +156,11 @@ pub struct ReplicaPlan {
 pub struct EndpointPlan {
     /// Alias.
     pub name: String,
-    /// Replicas that its ranks load.
+    /// Replicas that its ranks load; none for an endpoint that somebody else runs.
     pub replicas: Vec<String>,
+    /// How to reach an endpoint that somebody else runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<RemotePlan>,
 }
 
 /// The serving program.
@@ -187,6 +204,9 @@ pub struct RequestSettings {
     /// it; without them the time per output token is not measurable.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub continuous_usage: bool,
+    /// Which form requests have.
+    #[serde(default, skip_serializing_if = "Api::is_chat")]
+    pub api: Api,
     /// Further fields of the body, sent as they stand.
     #[serde(default)]
     pub extra: Map<String, Value>,
@@ -196,6 +216,11 @@ impl RequestSettings {
     /// The temperature as the number that goes into the body.
     pub fn temperature_number(&self) -> Value {
         serde_json::from_str(&self.temperature).unwrap_or(Value::Null)
+    }
+
+    /// The plan asks servers to go on to the cap whatever the model wants.
+    pub fn ignores_eos(&self) -> bool {
+        self.extra.get("ignore_eos") == Some(&Value::Bool(true))
     }
 }
 
@@ -269,7 +294,10 @@ impl RunPlan {
         }
         // Without a target and a copy of it, or with an endpoint that serves no
         // copy, "every rank's weights were verified" would hold of nothing.
-        if !self.checkpoints.iter().any(|c| c.role == "target") {
+        // Of an endpoint that somebody else runs, nothing of the kind is said.
+        let remote = self.is_remote();
+        self.check_remote()?;
+        if !remote && !self.checkpoints.iter().any(|c| c.role == "target") {
             return bad("no checkpoint has the role \"target\"".into());
         }
         for checkpoint in &self.checkpoints {
@@ -283,7 +311,7 @@ impl RunPlan {
         }
         for endpoint in &self.endpoints {
             alias(&endpoint.name)?;
-            if endpoint.replicas.is_empty() {
+            if !remote && endpoint.replicas.is_empty() {
                 return bad(format!("endpoint {} serves no replica", endpoint.name));
             }
             unique("replica of an endpoint", endpoint.replicas.iter())?;
@@ -341,6 +369,7 @@ impl RunPlan {
                 "requests.extra may not set {key:?}; it has a setting of its own"
             ));
         }
+        self.check_input()?;
         // They become file names in the bundle, so only known ones are let in.
         let known = server_facts::family(&self.engine.recipe).map_or(&[][..], |f| f.documents);
         if let Some(d) = self
@@ -361,7 +390,7 @@ impl RunPlan {
         if let Some(w) = self
             .withholdable
             .iter()
-            .find(|w| !WITHHOLDABLE.contains(&w.as_str()))
+            .find(|w| !WITHHOLDABLE.contains(&w.as_str()) && !(remote && *w == ADDRESSES))
         {
             return bad(format!(
                 "{w:?} cannot be withheld; only {} can",

@@ -10,7 +10,9 @@ use jsonschema::Validator;
 use schemars::{JsonSchema, schema_for};
 use serde_json::Value;
 
-use crate::bundle::files::{EngineFile, GradeLine, ImageFile, NodeFile, ServerFile, TelemetryLine};
+use crate::bundle::files::{
+    AddressFile, EngineFile, GradeLine, ImageFile, NodeFile, ServerFile, TelemetryLine,
+};
 use crate::bundle::index::{Files, Index};
 use crate::codes::Code;
 use crate::event::{EventLine, Header};
@@ -35,6 +37,7 @@ pub const ALL: &[(&str, Generator)] = &[
     ("image", generate::<ImageFile>),
     ("engine", generate::<EngineFile>),
     ("server", generate::<ServerFile>),
+    ("addresses", generate::<AddressFile>),
     ("suite", generate::<SuiteToml>),
     ("case", generate::<Case>),
     ("events-header", generate::<Header>),
@@ -114,6 +117,7 @@ fn stem_of(path: &str) -> Option<&'static str> {
         None => match path {
             "plan.json" => Some("plan"),
             "image.json" => Some("image"),
+            "addresses.json" => Some("addresses"),
             _ => None,
         },
         Some(("checkpoints", name)) if name.ends_with(".manifest.json") => Some("manifest"),

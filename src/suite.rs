@@ -13,14 +13,17 @@ use serde_json::{Map, Value, json};
 use sha2::Sha256;
 
 use crate::digest::{Enc, Sha256Digest, tree_root};
+use crate::filler::{self, Filling};
 use crate::json;
-use crate::plan::{OWN_FIELDS, RequestSettings};
+use crate::plan::{Api, OWN_FIELDS, RequestSettings};
 use crate::relpath::RelPath;
 
 /// The place in a prompt that the per-run prefix fills.
 pub const SLOT: &str = "{{prefix}}";
 /// Case id of the declared warm-up.
 pub const WARMUP: &str = "warmup";
+/// [`AttemptKey::attempt`] of a calibration request; its repetition counts the tries.
+pub const CALIBRATION: u32 = u32::MAX;
 /// Largest number of cases in a suite.
 pub const MAX_CASES: usize = 100_000;
 
@@ -317,6 +320,14 @@ impl SuiteToml {
 }
 
 impl SuiteToml {
+    /// How much of the text that a prompt is filled with comes ahead of the document's
+    /// other lines, in percent: as much as of the document comes ahead of a needle,
+    /// which so stays at its depth; else all.
+    pub fn filled_before(&self, case: &str) -> u8 {
+        let cell = self.cells.iter().find(|c| c.case == case);
+        cell.map_or(100, |c| c.depth_percent)
+    }
+
     /// The number of the batch of each case, from 0, in the order of the cases; nothing
     /// for a suite without batches.
     pub fn batch_numbers(&self) -> impl Iterator<Item = usize> + '_ {
@@ -465,22 +476,55 @@ impl Suite {
         nonce: &[u8; 32],
         key: &AttemptKey,
     ) -> Option<Vec<u8>> {
+        self.filled_body(settings, nonce, key, None)
+    }
+
+    /// Likewise, with a prompt that is filled with generated text; warm-ups of the
+    /// suite never are. A calibration request asks for one token.
+    pub fn filled_body(
+        &self,
+        settings: &RequestSettings,
+        nonce: &[u8; 32],
+        key: &AttemptKey,
+        filling: Option<Filling>,
+    ) -> Option<Vec<u8>> {
         let mut body = settings.extra.clone();
         let (messages, max_tokens) = if key.case == WARMUP {
             let w = self.toml.warmup.as_ref()?;
-            (&w.messages, w.max_tokens)
+            (std::borrow::Cow::Borrowed(&w.messages), w.max_tokens)
         } else {
             let case = self.case(&key.case)?;
             body.extend(case.extra.clone());
-            (&case.messages, case.max_tokens)
+            let max_tokens = match key.attempt {
+                CALIBRATION => 1,
+                _ => case.max_tokens,
+            };
+            let messages = match filling {
+                Some(filling) => {
+                    let seed = format!("{}/{}", self.toml.name, case.id);
+                    let before = self.toml.filled_before(&case.id);
+                    std::borrow::Cow::Owned(filler::fill(&case.messages, filling, &seed, before))
+                }
+                None => std::borrow::Cow::Borrowed(&case.messages),
+            };
+            (messages, max_tokens)
         };
         let prefix = prefix(&self.toml, nonce, key);
-        let messages: Vec<Value> = messages
-            .iter()
-            .map(|m| json!({"role": m.role, "content": m.content.replace(SLOT, &prefix)}))
-            .collect();
+        let texts = messages.iter().map(|m| m.content.replace(SLOT, &prefix));
         let mut set = |k: &str, v: Value| body.insert(k.to_owned(), v);
-        set("messages", messages.into());
+        match settings.api {
+            Api::Chat => {
+                let of_roles = messages.iter().zip(texts);
+                let list: Vec<Value> = of_roles
+                    .map(|(m, text)| json!({"role": m.role, "content": text}))
+                    .collect();
+                set("messages", list.into());
+            }
+            Api::Completions => {
+                let prompt: Vec<String> = texts.collect();
+                set("prompt", prompt.join("\n").into());
+            }
+        }
         set("model", settings.model.clone().into());
         set("max_tokens", max_tokens.min(settings.max_tokens).into());
         set("temperature", settings.temperature_number());
@@ -582,6 +626,7 @@ prefix_length = 40
             max_tokens: 5,
             continuous_usage: false,
             reasoning_effort: None,
+            api: Api::Chat,
             extra: Default::default(),
         };
         let body = suite.body(&settings, &[1; 32], &key(0)).unwrap();
@@ -591,6 +636,44 @@ prefix_length = 40
              \"model\":\"m\",\"seed\":7,\"stream\":true,\"stream_options\":{{\"include_usage\":true}},\"temperature\":0}}"
         );
         assert_eq!(String::from_utf8(body).unwrap(), want);
+    }
+
+    #[test]
+    fn completions_have_one_prompt_and_fillings_the_text_that_they_name() {
+        let suite = Suite::parse(TOML.as_bytes(), format!("{CASE}\n").as_bytes()).unwrap();
+        let settings = RequestSettings {
+            model: "m".into(),
+            temperature: "0".into(),
+            seed: 7,
+            max_tokens: 5,
+            continuous_usage: false,
+            reasoning_effort: None,
+            api: Api::Completions,
+            extra: Default::default(),
+        };
+        let filling = Some(Filling {
+            language: crate::plan::Language::Tr,
+            chars: 9,
+        });
+        let body = |key: &AttemptKey, filling| -> Value {
+            let bytes = suite.filled_body(&settings, &[1; 32], key, filling);
+            json::parse(&bytes.unwrap()).unwrap()
+        };
+        let p = prefix(&suite.toml, &[1; 32], &key(0));
+        let plain = body(&key(0), None);
+        assert_eq!(plain["prompt"], format!("# {p}\na: 1\nQ: a"));
+        assert!(plain.get("messages").is_none());
+        let text = filler::stream(crate::plan::Language::Tr, "tiny-v1/c1", 9);
+        let filled = body(&key(0), filling);
+        assert_eq!(filled["prompt"], format!("# {p}\n{text}\na: 1\nQ: a"));
+        assert_eq!(filled["max_tokens"], 5);
+        let calibration = AttemptKey {
+            attempt: CALIBRATION,
+            ..key(0)
+        };
+        let calibration = body(&calibration, filling);
+        assert_eq!(calibration["max_tokens"], 1);
+        assert_ne!(calibration["prompt"], filled["prompt"], "another prefix");
     }
 
     #[test]

@@ -120,7 +120,7 @@ pub struct Trace {
     pub connected: Option<u64>,
     /// Connection was kept alive.
     pub reused: bool,
-    /// Address and port of its other end.
+    /// Address and port of its other end, or what stands for them.
     pub peer: Option<String>,
     /// First byte about to be written.
     pub send: Option<u64>,
@@ -162,8 +162,16 @@ pub struct Trace {
 }
 
 /// Finish reasons by which servers say that a request died inside them: vLLM's
-/// `error` and `abort`, SGLang's `abort`.
-const DIED: [&str; 2] = ["error", "abort"];
+/// `error` and `abort`, SGLang's `abort`, and what others call an end that neither the
+/// model nor the cap made.
+const DIED: [&str; 6] = [
+    "error",
+    "abort",
+    "cancelled",
+    "canceled",
+    "timeout",
+    "timed_out",
+];
 
 impl Trace {
     /// The transport state: the first rule that applies.

@@ -200,7 +200,7 @@ fn no_finish_reason_is_no_success() {
 /// own, status 200 and `[DONE]`.
 #[test]
 fn a_request_that_died_inside_the_server_did_not_complete() {
-    for reason in ["error", "abort"] {
+    for reason in ["error", "abort", "cancelled", "timeout"] {
         let events = stream(&[finish(reason), done(), end(EndCause::Done)]);
         assert_eq!(transport(&events), Transport::StreamError, "{reason}");
     }

@@ -21,7 +21,8 @@ pub(crate) fn push_tail(out: &mut Vec<u8>, t: u64, event: &Event) -> bool {
             len,
             digest,
         } if digest.bytes().all(|b| b.is_ascii_hexdigit()) => {
-            delta_head(out, t, [*req, *read, *ev], *kind, *len);
+            delta_start(out, t, *req, *read);
+            delta_numbers(out, *ev, *kind, *len);
             out.extend_from_slice(digest.as_bytes());
             out.extend_from_slice(b"\"}\n");
         }
@@ -54,25 +55,55 @@ pub(crate) fn push_tail(out: &mut Vec<u8>, t: u64, event: &Event) -> bool {
     true
 }
 
-/// Tail of a [`Event::Delta`] line with the digest as bytes.
-pub(crate) fn delta_tail(
+/// What the tails of all [`Event::Delta`] lines of one read begin with.
+pub(crate) fn delta_start(out: &mut Vec<u8>, t: u64, req: u32, read: u32) {
+    start(out, t, b"delta", req, read);
+}
+
+/// Tail of a [`Event::Delta`] line that begins with `head` ([`delta_start`]) and has the
+/// digest as bytes.
+pub(crate) fn delta_rest(
     out: &mut Vec<u8>,
-    t: u64,
-    req_read_ev: [u32; 3],
+    head: &[u8],
+    ev: u32,
     kind: DeltaKind,
     len: u64,
     digest: [u8; 16],
 ) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    delta_head(out, t, req_read_ev, kind, len);
-    let mut hex = [0; 32];
+    out.reserve(256);
+    out.extend_from_slice(head);
+    delta_numbers(out, ev, kind, len);
+    // Closing quote, brace and line feed in the same piece.
+    let mut hex = [0; 35];
     for (pair, byte) in hex.chunks_exact_mut(2).zip(digest) {
-        pair[0] = DIGITS[usize::from(byte >> 4)];
-        pair[1] = DIGITS[usize::from(byte & 15)];
+        pair.copy_from_slice(&HEX[usize::from(byte)]);
     }
+    hex[32..].copy_from_slice(b"\"}\n");
     out.extend_from_slice(&hex);
-    out.extend_from_slice(b"\"}\n");
 }
+
+/// The two hexadecimal digits of each byte.
+const HEX: [[u8; 2]; 256] = {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut out = [[0; 2]; 256];
+    let mut i = 0;
+    while i < 256 {
+        out[i] = [DIGITS[i >> 4], DIGITS[i & 15]];
+        i += 1;
+    }
+    out
+};
+
+/// The two decimal digits of each number below 100.
+const PAIRS: [[u8; 2]; 100] = {
+    let mut out = [[0; 2]; 100];
+    let mut i = 0;
+    while i < 100 {
+        out[i] = [b'0' + (i / 10) as u8, b'0' + (i % 10) as u8];
+        i += 1;
+    }
+    out
+};
 
 /// Tail of a [`Event::Read`] line.
 pub(crate) fn read_tail(out: &mut Vec<u8>, t: u64, req: u32, read: u32, bytes: u64) {
@@ -82,8 +113,7 @@ pub(crate) fn read_tail(out: &mut Vec<u8>, t: u64, req: u32, read: u32, bytes: u
     out.extend_from_slice(b"}\n");
 }
 
-fn delta_head(out: &mut Vec<u8>, t: u64, [req, read, ev]: [u32; 3], kind: DeltaKind, len: u64) {
-    start(out, t, b"delta", req, read);
+fn delta_numbers(out: &mut Vec<u8>, ev: u32, kind: DeltaKind, len: u64) {
     out.extend_from_slice(b",\"ev\":");
     number(out, ev.into());
     out.extend_from_slice(match kind {
@@ -113,13 +143,14 @@ fn start(out: &mut Vec<u8>, t: u64, name: &[u8], req: u32, read: u32) {
 pub(crate) fn number(out: &mut Vec<u8>, mut n: u64) {
     let mut digits = [0; 20];
     let mut at = digits.len();
-    loop {
+    while n >= 10 {
+        at -= 2;
+        digits[at..at + 2].copy_from_slice(&PAIRS[(n % 100) as usize]);
+        n /= 100;
+    }
+    if n > 0 || at == digits.len() {
         at -= 1;
-        digits[at] = b'0' + (n % 10) as u8;
-        n /= 10;
-        if n == 0 {
-            break;
-        }
+        digits[at] = b'0' + n as u8;
     }
     out.extend_from_slice(&digits[at..]);
 }

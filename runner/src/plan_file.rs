@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use runseal::digest::Sha256Digest;
 use runseal::plan::{
-    CacheClaim, CheckpointPin, EndpointPlan, EnginePlan, FORMAT, LoadPlan, Pin, ReplicaPlan,
-    RequestSettings, RetryPlan, RunPlan, StagePlan, SuitePin, TimeoutsMs,
+    ADDRESSES, Api, CacheClaim, CheckpointPin, EndpointPlan, EnginePlan, FORMAT, InputPlan,
+    LoadPlan, Pin, REMOTE_RECIPE, ReplicaPlan, RequestSettings, RetryPlan, RunPlan, StagePlan,
+    SuitePin, TimeoutsMs,
 };
 use runseal::server_facts;
 use runseal::suite::{Suite, digests};
@@ -19,6 +20,9 @@ use crate::builtin::{self, SuiteFiles};
 
 mod hints;
 mod limits;
+pub mod remote;
+
+use remote::Remote;
 
 /// Name of the file in the current folder.
 pub const FILE: &str = "attest.toml";
@@ -30,7 +34,9 @@ struct PlanFile {
     suite: String,
     #[serde(default)]
     withholdable: Vec<String>,
+    #[serde(default)]
     checkpoint: Vec<CheckpointEntry>,
+    #[serde(default)]
     replica: Vec<ReplicaEntry>,
     #[serde(default)]
     endpoint: Vec<EndpointEntry>,
@@ -39,6 +45,8 @@ struct PlanFile {
     load: LoadEntry,
     timeouts_ms: TimeoutsMs,
     cache: CacheClaim,
+    #[serde(default)]
+    input: Option<InputPlan>,
 }
 
 #[derive(Deserialize)]
@@ -64,7 +72,17 @@ struct ReplicaEntry {
 #[serde(deny_unknown_fields)]
 struct EndpointEntry {
     name: String,
+    #[serde(default)]
     replicas: Vec<String>,
+    /// Of an endpoint that somebody else runs.
+    #[serde(default)]
+    url: Option<String>,
+    /// PEM with authorities that are trusted beside the public ones.
+    #[serde(default)]
+    ca_file: Option<String>,
+    /// Environment variable with the bearer key.
+    #[serde(default)]
+    api_key_env: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -87,6 +105,8 @@ struct RequestsEntry {
     reasoning_effort: Option<String>,
     #[serde(default)]
     continuous_usage: bool,
+    #[serde(default)]
+    api: Api,
     #[serde(default)]
     extra: serde_json::Map<String, serde_json::Value>,
 }
@@ -166,6 +186,8 @@ pub struct Resolved {
     pub manifests: BTreeMap<String, Manifest>,
     /// Roles whose checkpoint is compiled in, so that absent copies can be made.
     pub builtin_roles: Vec<String>,
+    /// The endpoints that somebody else runs.
+    pub remotes: BTreeMap<String, Remote>,
     /// The executable that the reference engine is started from.
     pub executable: PathBuf,
 }
@@ -245,23 +267,39 @@ pub fn resolve(source: &Source, executable: &Path) -> anyhow::Result<Resolved> {
             );
         }
     }
+    let mut remotes = BTreeMap::new();
     let endpoints = if file.endpoint.is_empty() {
         replicas
             .iter()
             .map(|r| EndpointPlan {
                 name: r.name.clone(),
                 replicas: vec![r.name.clone()],
+                remote: None,
             })
             .collect()
     } else {
-        file.endpoint
-            .into_iter()
-            .map(|e| EndpointPlan {
-                name: e.name,
+        let mut endpoints = Vec::new();
+        for e in file.endpoint {
+            let remote = remote(&e, &folder)?;
+            endpoints.push(EndpointPlan {
+                name: e.name.clone(),
                 replicas: e.replicas,
-            })
-            .collect()
+                remote: remote.as_ref().map(Remote::plan),
+            });
+            remotes.extend(remote.map(|r| (e.name, r)));
+        }
+        endpoints
     };
+    let mut withholdable = file.withholdable;
+    if file.engine.recipe == REMOTE_RECIPE && !withholdable.iter().any(|w| w == ADDRESSES) {
+        withholdable.push(ADDRESSES.to_owned());
+    }
+    let asks_on = file.requests.extra.get("ignore_eos") == Some(&serde_json::Value::Bool(true));
+    let caps = suite
+        .cases
+        .iter()
+        .map(|c| c.max_tokens.min(file.requests.max_tokens));
+    let fixed_output = if asks_on { caps.collect() } else { Vec::new() };
     let plan = RunPlan {
         format: FORMAT.into(),
         suite: SuitePin {
@@ -270,11 +308,17 @@ pub fn resolve(source: &Source, executable: &Path) -> anyhow::Result<Resolved> {
             dataset: suite_digests.dataset,
             scorer: suite_digests.scorer,
             case_ids: suite.cases.iter().map(|c| c.id.clone()).collect(),
+            fixed_output,
         },
         checkpoints,
         replicas,
         endpoints,
-        engine: engine(file.engine, &file.requests.model, executable)?,
+        engine: engine(
+            file.engine,
+            &file.requests.model,
+            file.requests.api,
+            executable,
+        )?,
         requests: RequestSettings {
             model: file.requests.model,
             temperature: file.requests.temperature,
@@ -282,6 +326,7 @@ pub fn resolve(source: &Source, executable: &Path) -> anyhow::Result<Resolved> {
             max_tokens: file.requests.max_tokens,
             reasoning_effort: file.requests.reasoning_effort,
             continuous_usage: file.requests.continuous_usage,
+            api: file.requests.api,
             extra: file.requests.extra,
         },
         load: LoadPlan {
@@ -294,13 +339,15 @@ pub fn resolve(source: &Source, executable: &Path) -> anyhow::Result<Resolved> {
         },
         timeouts_ms: file.timeouts_ms,
         cache: file.cache,
-        withholdable: file.withholdable,
+        input: file.input,
+        withholdable,
     };
     plan.check()?;
     limits::check(&plan)?;
     limits::batches(&plan, &suite.toml)?;
+    limits::lengths(&plan, &suite.toml)?;
     for e in &plan.endpoints {
-        if e.replicas.len() != 1 {
+        if e.remote.is_none() && e.replicas.len() != 1 {
             bail!(
                 "endpoint {}: the reference engine serves one replica per endpoint, not {}",
                 e.name,
@@ -314,8 +361,24 @@ pub fn resolve(source: &Source, executable: &Path) -> anyhow::Result<Resolved> {
         suite_files,
         manifests,
         builtin_roles,
+        remotes,
         executable: executable.to_owned(),
     })
+}
+
+/// What an entry says of somebody else's endpoint, if it does.
+fn remote(e: &EndpointEntry, folder: &Path) -> anyhow::Result<Option<Remote>> {
+    let Some(url) = &e.url else {
+        if e.ca_file.is_some() || e.api_key_env.is_some() {
+            bail!(
+                "plan: endpoint {} has ca_file or api_key_env and no url",
+                e.name
+            );
+        }
+        return Ok(None);
+    };
+    let (ca, key) = (e.ca_file.as_deref(), e.api_key_env.clone());
+    Remote::new(&e.name, url, ca, key, folder).map(Some)
 }
 
 fn suite_files(name: &str, folder: &Path) -> anyhow::Result<SuiteFiles> {
@@ -340,10 +403,32 @@ fn suite_files(name: &str, folder: &Path) -> anyhow::Result<SuiteFiles> {
     })
 }
 
-fn engine(entry: EngineEntry, model: &str, executable: &Path) -> anyhow::Result<EnginePlan> {
+fn engine(
+    entry: EngineEntry,
+    model: &str,
+    api: Api,
+    executable: &Path,
+) -> anyhow::Result<EnginePlan> {
+    if entry.recipe == REMOTE_RECIPE {
+        if !entry.args.is_empty() {
+            bail!("plan: engine.args are for engines that are launched");
+        }
+        return Ok(EnginePlan {
+            recipe: entry.recipe,
+            launch: "none".into(),
+            executable: Pin::Unpinned {
+                reason: "somebody else runs the endpoint".into(),
+            },
+            argv: Vec::new(),
+            env: BTreeMap::new(),
+            path: api.path().into(),
+            documents: Vec::new(),
+        });
+    }
     if entry.recipe != "reference" {
         bail!(
-            "unknown engine recipe {:?} (hint: this version launches \"reference\")",
+            "unknown engine recipe {:?} (hint: this version launches \"reference\", and \"{REMOTE_RECIPE}\" measures \
+             what somebody else runs)",
             entry.recipe
         );
     }
@@ -371,7 +456,7 @@ fn engine(entry: EngineEntry, model: &str, executable: &Path) -> anyhow::Result<
         executable: Pin::Sha256(Sha256Digest::of(&bytes)),
         argv,
         env: BTreeMap::new(),
-        path: "/v1/chat/completions".into(),
+        path: api.path().into(),
         documents: documents.iter().map(|d| (*d).to_owned()).collect(),
     })
 }

@@ -79,6 +79,10 @@ pub struct Batch {
     /// Everything of each line after `seq`, each ended by a newline.
     tails: Vec<u8>,
     urgent: bool,
+    /// Beginning of the latest delta's line and what it was made of: all deltas of one
+    /// read begin alike.
+    head: Vec<u8>,
+    head_of: Option<(u64, u32, u32)>,
 }
 
 /// A line without its `seq`, which is known only when it is appended.
@@ -124,7 +128,12 @@ impl Batch {
         len: u64,
         digest: [u8; 16],
     ) {
-        event_line::delta_tail(&mut self.tails, t, req_read_ev, kind, len, digest);
+        let [req, read, ev] = req_read_ev;
+        if self.head_of.replace((t, req, read)) != Some((t, req, read)) {
+            self.head.clear();
+            event_line::delta_start(&mut self.head, t, req, read);
+        }
+        event_line::delta_rest(&mut self.tails, &self.head, ev, kind, len, digest);
     }
 
     /// True when there is nothing to submit.

@@ -8,7 +8,7 @@ use std::fs;
 
 use runseal::metrics::Metric;
 use runseal::metrics::recall::lower_bound;
-use runseal::record::RunRecord;
+use runseal::record::{FixedOutput, RunRecord};
 use runseal::scorer::Grade;
 use support::{Plan, Work};
 
@@ -137,6 +137,11 @@ fn a_context_sweep_gives_every_batch_its_figures_and_exports_them() {
         let fixed = of("fixed-output/v1")[0];
         assert_eq!(fixed.value, Some((2 * size).to_string()), "{fixed:?}");
     }
+    // Every answer went on to its cap, by the server's own count.
+    assert_eq!(
+        record.requests.fixed_output,
+        Some(FixedOutput::Proven { n: 12 })
+    );
     // Three declared warm-ups, in no figure.
     let warm = record.limitations.iter().find(|l| l.code == "warm-engine");
     assert_eq!(warm.unwrap().params["n"], "3");
@@ -431,4 +436,69 @@ fn decode_is_not_measured_without_counts_on_every_chunk() {
     let why = "incomplete: 2 declared attempts have no such value";
     assert_eq!(decode.note.as_deref(), Some(why));
     assert!(metric(&record, "prefill-rate-mean/v1").value.is_some());
+}
+
+/// A run of a shipped suite with its prompts filled, or with other requests.
+fn with(suite: &str, edits: &[(&str, &str)], more: &str) -> RunRecord {
+    let plan = Plan {
+        replicas: 1,
+        ..Plan::default()
+    };
+    let work = Work::new(&plan);
+    let mut text = plan.text().replace("\"tiny\"", &format!("\"{suite}\""));
+    for (from, to) in edits {
+        assert!(text.contains(from), "{from}");
+        text = text.replacen(from, to, 1);
+    }
+    fs::write(work.path("attest.toml"), format!("{text}\n{more}\n")).unwrap();
+    work.run().exits(0);
+    work.record()
+}
+
+#[test]
+fn shipped_suites_reach_their_length_targets_when_prompts_are_filled() {
+    let sweep = [
+        (
+            "max_tokens = 256",
+            "max_tokens = 32\nextra = { ignore_eos = true }",
+        ),
+        ("concurrency = 1", "concurrency = 2"),
+    ];
+    let serving = "[input]\nlanguage = \"en\"\nlength_target_tokens = 600";
+    let (en, tr) = ("[input]\nlanguage = \"en\"", "[input]\nlanguage = \"tr\"");
+    for (suite, edits, input, targets) in [
+        ("needle-recall-v1", &[][..], en, &[192, 256, 320][..]),
+        ("context-sweep-v1", &sweep[..], tr, &[128, 256]),
+        ("serving-performance-v1", &[], serving, &[600]),
+    ] {
+        let record = with(suite, edits, input);
+        let found: Vec<u64> = record
+            .input
+            .lengths
+            .iter()
+            .map(|r| r.target_tokens)
+            .collect();
+        assert_eq!(found, targets, "{suite}");
+        for range in &record.input.lengths {
+            assert_eq!(range.within, range.declared, "{suite}: {range:?}");
+        }
+        let missed = |l: &runseal::record::Limitation| l.code == "length-target-missed";
+        assert!(!record.limitations.iter().any(missed), "{suite}");
+    }
+}
+
+#[test]
+fn the_reference_engine_answers_completions_as_it_answers_chats() {
+    let edits = [("temperature =", "api = \"completions\"\ntemperature =")];
+    let completions = with("serving-performance-v1", &edits, "");
+    assert_eq!(completions.transport.completed, 16);
+    let api = &completions.conditions.values["api"];
+    assert_eq!(api, "/v1/completions");
+    // The same prompt to the token; only its random prefix differs.
+    let chats = with("serving-performance-v1", &[], "");
+    assert!(!chats.conditions.values.contains_key("api"));
+    for (a, b) in completions.cases.iter().zip(&chats.cases) {
+        assert_eq!(a.prompt_tokens, b.prompt_tokens, "{}", a.case);
+    }
+    assert!(completions.grades.pass > 8, "{:?}", completions.grades);
 }

@@ -232,6 +232,7 @@ pub fn suite(a: &mut Audit, e: &Evidence) {
                 .values(pin.dataset, cases.1),
             );
         }
+        fixed_output(a, e);
         let found = suite_digest(toml, cases, scorer);
         if found != pin.digest {
             a.findings.push(
@@ -259,8 +260,30 @@ pub fn suite(a: &mut Audit, e: &Evidence) {
     a.close("suite", CODES);
 }
 
+/// The caps that a plan with `ignore_eos` states are those that the requests had.
+fn fixed_output(a: &mut Audit, e: &Evidence) {
+    let Some(suite) = e.suite.as_ref().filter(|_| e.plan.requests.ignores_eos()) else {
+        return;
+    };
+    let caps = suite
+        .cases
+        .iter()
+        .map(|c| c.max_tokens.min(e.plan.requests.max_tokens));
+    if !caps.eq(e.plan.suite.fixed_output.iter().copied()) {
+        a.add(
+            Code::SuiteMismatch,
+            "plan.json",
+            "its fixed numbers of output tokens are not the caps of the cases",
+        );
+    }
+}
+
 /// Manifests against the pins, reports against the manifests.
 pub fn weights(a: &mut Audit, e: &Evidence) {
+    if e.plan.is_remote() {
+        let why = "somebody else runs the endpoints: no weights were looked at";
+        return a.skip("weights", false, why);
+    }
     for pin in &e.plan.checkpoints {
         let name = format!("checkpoints/{}.manifest.json", pin.role);
         if let Some(m) = e.manifests.get(&pin.role)

@@ -235,8 +235,16 @@ fn requests(a: &mut Audit, e: &Evidence) {
     let mut now = (State::Declare, 0);
     for line in &e.events {
         let Some(req) = line.event.req() else {
-            if let Event::State { state } = line.event {
-                now = (state, line.t);
+            match line.event {
+                Event::State { state } => now = (state, line.t),
+                Event::Filled { .. } if now.0 != State::Warm => {
+                    odd(
+                        a,
+                        line,
+                        "prompts are brought to their length before the measurement",
+                    );
+                }
+                _ => {}
             }
             continue;
         };
@@ -401,7 +409,8 @@ fn telemetry(a: &mut Audit, e: &Evidence) {
     if torn(e) {
         return;
     }
-    if by_node.is_empty() {
+    // Of machines that somebody else runs there are no samples.
+    if by_node.is_empty() && !known.is_empty() {
         a.add(
             Code::EventInconsistent,
             FILE,

@@ -167,6 +167,7 @@ pub fn audit(path: &str, raw: &RawBundle, reader: &Reader) -> AuditReport {
             figures = compare::figures(&s.predicate, &record, a.grades == "recomputed");
             lag::lagging_figures(&mut a, &record);
             servers::foreign_traffic(&mut a, &record);
+            requests::claims(&mut a, &record);
             derived = Some(Box::new(record));
         }
         (Some(s), _, _) => {

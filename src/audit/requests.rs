@@ -4,11 +4,15 @@
 use super::{Audit, life, load};
 use crate::bundle::Evidence;
 use crate::codes::Code;
-use crate::event::{Event, State};
+use crate::event::{Event, State, is_hidden_address};
+use crate::filler::{Filling, MAX_CHARS};
 use crate::finding::Finding;
 use crate::grading::declared;
+use crate::length::{CALIBRATION_TRIES, missed};
+use crate::plan::ADDRESSES;
 use crate::record::attribution::Listening;
-use crate::suite::{AttemptKey, WARMUP};
+use crate::record::{FixedOutput, RunRecord};
+use crate::suite::{AttemptKey, CALIBRATION, WARMUP};
 use crate::trace::{Trace, Transport};
 
 /// Attempts against the plan; bodies against plan, case and nonce.
@@ -18,12 +22,14 @@ pub fn requests(a: &mut Audit, e: &Evidence) {
         Code::EventInconsistent,
         Code::ResponseMissing,
         Code::PeerNotTheEndpoint,
+        Code::AddressPublished,
     ];
     measured(a, e);
     load::retries(a, e);
     load::due(a, e);
     load::batches(a, e);
     warmups(a, e);
+    calibrations(a, e);
     peers(a, e);
     at_once(a, e);
     missing_answers(a, e);
@@ -74,7 +80,8 @@ fn measured(a: &mut Audit, e: &Evidence) {
 /// The declared warm-ups of each endpoint, in turn, and nothing else before the measurement, each
 /// completed: it is also the endpoint's canary.
 fn warmups(a: &mut Audit, e: &Evidence) {
-    let found: Vec<&Trace> = e.traces.requests.iter().filter(|t| t.warmup).collect();
+    let of_suite = |t: &&Trace| t.warmup && t.case == WARMUP;
+    let found: Vec<&Trace> = e.traces.requests.iter().filter(of_suite).collect();
     for (i, t) in found.iter().enumerate() {
         let planned = e.plan.endpoints.get(i % e.plan.endpoints.len().max(1));
         let count = e.suite_toml.warmup.as_ref().map_or(0, |w| w.count as usize);
@@ -114,9 +121,101 @@ fn warmups(a: &mut Audit, e: &Evidence) {
     }
 }
 
+/// Calibration requests come after the other warm-ups, only where the plan has prompts
+/// filled, each at the endpoint of its case's first attempt, its tries counted up, and
+/// behind a word on how its prompt is filled. Each completed, or nothing was measured.
+fn calibrations(a: &mut Audit, e: &Evidence) {
+    let mut tries: std::collections::BTreeMap<&str, u32> = Default::default();
+    let measured = e.traces.requests.iter().any(|t| !t.warmup);
+    for line in &e.events {
+        let Event::Filled { case, chars } = &line.event else {
+            continue;
+        };
+        let known = e.plan.suite.case_ids.contains(case);
+        if e.plan.input.is_none() || !known || *chars > MAX_CHARS {
+            let why = "the plan fills no such prompt, or with less text";
+            super::life::odd(a, line, why);
+        }
+    }
+    let mut after = false;
+    for t in e.traces.requests.iter().filter(|t| t.warmup) {
+        if t.case == WARMUP {
+            if after {
+                let why = "the warm-ups of the suite come before calibration";
+                a.add(Code::EventInconsistent, &subject(t), why);
+            }
+            continue;
+        }
+        after = true;
+        let tried = tries.entry(&t.case).or_default();
+        let index = e.plan.suite.case_ids.iter().position(|c| *c == t.case);
+        let right = e.plan.input.is_some()
+            && (t.rep, t.attempt) == (*tried, 0)
+            && t.rep < CALIBRATION_TRIES
+            && index.is_some_and(|i| e.plan.endpoint_of(i).name == t.endpoint);
+        *tried += 1;
+        if !right {
+            let why = "no such calibration request is declared";
+            a.add(Code::EventInconsistent, &subject(t), why);
+        }
+        if measured && t.transport() != Transport::Completed {
+            let why = "its calibration did not complete, and yet the run went on to measure";
+            a.add(Code::EventInconsistent, &subject(t), why);
+        }
+    }
+}
+
+/// Claims of the plan that the evidence does not bear out, for people; the record has
+/// them as limitations.
+pub fn claims(a: &mut Audit, record: &RunRecord) {
+    if let Some(FixedOutput::Refused { reason }) = &record.requests.fixed_output {
+        a.add(Code::FixedOutputRefused, "requests", reason.as_str());
+    }
+    if let Some((declared, n, ranges)) = missed(&record.input.lengths) {
+        let detail = format!(
+            "{n} of {declared} declared attempts missed their length target by more than 2 % or were not counted; \
+             counted: {ranges}"
+        );
+        a.add(Code::LengthTargetMissed, "input", detail);
+    }
+}
+
+/// An endpoint that somebody else runs has no address in the log, and one only; where
+/// the address is in hand, it is the one that stands for it.
+fn remote_peers(a: &mut Audit, e: &Evidence) {
+    let mut seen: std::collections::BTreeMap<&str, &str> = Default::default();
+    for t in &e.traces.requests {
+        let Some(peer) = &t.peer else { continue };
+        if !is_hidden_address(peer) {
+            let why = "its connection shows the address of an endpoint that somebody else runs";
+            a.add(Code::AddressPublished, &subject(t), why);
+            continue;
+        }
+        let want = match &e.addresses {
+            Some(file) => file.hidden(&t.endpoint).unwrap_or_default(),
+            None => (*seen.entry(&t.endpoint).or_insert(peer)).to_owned(),
+        };
+        if *peer != want {
+            let why = format!("its connection did not lead to endpoint {}", t.endpoint);
+            a.findings
+                .push(Finding::new(Code::PeerNotTheEndpoint, subject(t), why).values(want, peer));
+        }
+    }
+    match a.absent(ADDRESSES) {
+        Some((required, why)) => a.skip("addresses", required, &why),
+        None => a.close(
+            "addresses",
+            &[Code::PeerNotTheEndpoint, Code::AddressPublished],
+        ),
+    }
+}
+
 /// Every connection led to a process that this run launched for the endpoint
 /// that the attempt names.
 fn peers(a: &mut Audit, e: &Evidence) {
+    if e.plan.is_remote() {
+        return remote_peers(a, e);
+    }
     let listening = Listening::of(e);
     for t in &e.traces.requests {
         let Some(peer) = &t.peer else { continue };
@@ -197,6 +296,7 @@ fn bodies(a: &mut Audit, e: &Evidence) {
             "request bodies cannot be built again without cases, answers and nonce",
         );
     };
+    let chars = filled(e);
     for t in e.traces.requests.iter().filter(|t| t.body.is_some()) {
         let Some(response) = responses.get(&t.req) else {
             continue;
@@ -204,9 +304,22 @@ fn bodies(a: &mut Audit, e: &Evidence) {
         let key = AttemptKey {
             case: t.case.clone(),
             rep: t.rep,
-            attempt: t.attempt,
+            attempt: match t.warmup && t.case != WARMUP {
+                true => CALIBRATION,
+                false => t.attempt,
+            },
         };
-        let body = suite.body(&e.plan.requests, &nonce, &key);
+        let chars = chars.get(t.req as usize).copied().unwrap_or(0);
+        let filling = e.plan.input.as_ref().map(|input| Filling {
+            language: input.language,
+            chars,
+        });
+        // A body holds at least its text: more of it need not be built to be wrong.
+        let room = t.body.map_or(0, |(len, _)| len).min(MAX_CHARS);
+        let body = match chars <= room {
+            true => suite.filled_body(&e.plan.requests, &nonce, &key, filling),
+            false => None,
+        };
         if body.is_none_or(|b| !response.check_body(t, &b)) {
             a.add(
                 Code::RequestNotAsPlanned,
@@ -215,4 +328,21 @@ fn bodies(a: &mut Audit, e: &Evidence) {
             );
         }
     }
+}
+
+/// How much text each attempt's prompt was filled with, by number: what the log said of
+/// its case when it was queued.
+fn filled(e: &Evidence) -> Vec<u64> {
+    let mut now: std::collections::BTreeMap<&str, u64> = Default::default();
+    let mut out = Vec::new();
+    for line in &e.events {
+        match &line.event {
+            Event::Filled { case, chars } => {
+                now.insert(case, *chars);
+            }
+            Event::Queued { case, .. } => out.push(now.get(case.as_str()).copied().unwrap_or(0)),
+            _ => {}
+        }
+    }
+    out
 }

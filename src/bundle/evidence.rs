@@ -9,8 +9,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::files::{
-    ENGINE_FORMAT, EngineFile, GRADES_FORMAT, GradeLine, IMAGE_FORMAT, ImageFile, NODE_FORMAT,
-    NodeFile, TELEMETRY_FORMAT, TelemetryLine,
+    ADDRESSES_FORMAT, AddressFile, ENGINE_FORMAT, EngineFile, GRADES_FORMAT, GradeLine,
+    IMAGE_FORMAT, ImageFile, NODE_FORMAT, NodeFile, TELEMETRY_FORMAT, TelemetryLine,
 };
 use super::index::Files;
 pub use super::names::{MOMENTS, document_file, file_names, node_names, replica_file, server_file};
@@ -20,7 +20,7 @@ use crate::digest::Sha256Digest;
 use crate::event::{self, Event, EventLine, Header};
 use crate::finding::Finding;
 use crate::json;
-use crate::plan::RunPlan;
+use crate::plan::{ADDRESSES, RunPlan};
 use crate::relpath::RelPath;
 use crate::response::{self, Response, RunHeader};
 use crate::schema;
@@ -69,6 +69,8 @@ pub struct Evidence {
     pub grades: Vec<GradeLine>,
     /// Telemetry samples.
     pub telemetry: Vec<TelemetryLine>,
+    /// Where the endpoints are that somebody else runs, unless withheld.
+    pub addresses: Option<AddressFile>,
     /// Engine logs that are there, by path.
     pub logs: BTreeSet<String>,
     /// Files that no bundle of this plan has.
@@ -278,6 +280,7 @@ impl<'a> Parser<'a> {
             None => None,
             Some(bytes) => Some(self.responses(bytes, &header)?),
         };
+        let addresses = self.addresses(&plan, &header);
         let traces = Traces::build(&events);
         self.findings.extend(traces.findings.iter().cloned());
         Some(Evidence {
@@ -299,6 +302,7 @@ impl<'a> Parser<'a> {
             responses,
             grades,
             telemetry,
+            addresses,
             logs: self.logs(&plan),
             strangers: self.strangers(&plan),
             plan,
@@ -465,6 +469,24 @@ impl<'a> Parser<'a> {
             }
         }
         out
+    }
+
+    fn addresses(&mut self, plan: &RunPlan, header: &Header) -> Option<AddressFile> {
+        if !plan.is_remote() {
+            return None;
+        }
+        let file: AddressFile = self.json(ADDRESSES, self.optional(ADDRESSES)?)?;
+        self.format(ADDRESSES, &file.format, ADDRESSES_FORMAT);
+        self.run(ADDRESSES, header, &file.run_id, &file.nonce_hash);
+        let mut salt = [0u8; 32];
+        let planned: BTreeSet<&String> = plan.endpoints.iter().map(|e| &e.name).collect();
+        if hex::decode_to_slice(&file.salt, &mut salt).is_err()
+            || !file.endpoints.keys().eq(planned)
+        {
+            let why = "its salt is malformed, or it is about other endpoints than the plan";
+            self.bad(Code::EvidenceMalformed, ADDRESSES, why);
+        }
+        Some(file)
     }
 
     fn logs(&self, plan: &RunPlan) -> BTreeSet<String> {

@@ -21,6 +21,8 @@ pub const IMAGE_FORMAT: &str = "runseal.image/v1";
 /// `format` of engine/*.json.
 pub const ENGINE_FORMAT: &str = "runseal.engine/v1";
 
+/// `format` of addresses.json.
+pub const ADDRESSES_FORMAT: &str = "runseal.addresses/v1";
 /// `format` of server/*.json.
 pub const SERVER_FORMAT: &str = "runseal.server/v1";
 
@@ -155,6 +157,44 @@ pub enum ServerDocument {
         /// Why.
         why: String,
     },
+}
+
+/// `addresses.json`: where the endpoints are that somebody else runs. The log has only
+/// what [`crate::event::hidden_address`] makes of it, so that this file can be withheld.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AddressFile {
+    /// Always [`ADDRESSES_FORMAT`].
+    pub format: String,
+    /// The run.
+    pub run_id: String,
+    /// Hash of its nonce.
+    pub nonce_hash: Sha256Digest,
+    /// 32-byte salt, as 64 hex digits.
+    pub salt: String,
+    /// By endpoint.
+    pub endpoints: BTreeMap<String, EndpointAddress>,
+}
+
+impl AddressFile {
+    /// What the log has in place of an endpoint's address; `None` where there is none.
+    pub fn hidden(&self, endpoint: &str) -> Option<String> {
+        let mut salt = [0u8; 32];
+        hex::decode_to_slice(&self.salt, &mut salt).ok()?;
+        let peer = self.endpoints.get(endpoint)?.peer.as_ref()?;
+        Some(crate::event::hidden_address(&salt, peer))
+    }
+}
+
+/// Where one endpoint is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EndpointAddress {
+    /// As in the plan that people wrote.
+    pub url: String,
+    /// Address and port that its host name led to; absent when the run did not get as
+    /// far as to ask.
+    pub peer: Option<String>,
 }
 
 /// A line of grades.jsonl.

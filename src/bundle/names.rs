@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::plan::RunPlan;
+use crate::plan::{ADDRESSES, RunPlan};
 
 /// File name of a replica's report for a checkpoint role.
 pub fn replica_file(replica: &str, role: &str) -> String {
@@ -26,6 +26,9 @@ pub fn file_names(plan: &RunPlan) -> BTreeSet<String> {
         "suite/scorer.toml",
     ];
     let mut names: BTreeSet<String> = ALWAYS.map(str::to_owned).into();
+    if plan.is_remote() {
+        names.insert(ADDRESSES.to_owned());
+    }
     names.extend(node_names(plan).iter().map(|n| format!("nodes/{n}.json")));
     for checkpoint in &plan.checkpoints {
         names.insert(format!("checkpoints/{}.manifest.json", checkpoint.role));

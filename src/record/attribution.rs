@@ -230,6 +230,9 @@ fn fault<'a>(
     let Some(endpoint) = endpoint else {
         return Some("endpoint-not-in-plan");
     };
+    if endpoint.remote.is_some() {
+        return Some("endpoint-run-by-others");
+    }
     if let Some(why) = endpoint
         .replicas
         .iter()

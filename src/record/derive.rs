@@ -15,6 +15,7 @@ use crate::digest::Enc;
 use crate::event::{DeltaKind, Event};
 use crate::grading::{Declared, THINK_TAGS, declared};
 use crate::json;
+use crate::length;
 use crate::metrics::recall;
 use crate::metrics::serving::{prompt_range, serving};
 use crate::metrics::sweep;
@@ -38,7 +39,7 @@ pub fn record(evidence: &Evidence, index: &Index, stated: &Stated) -> RunRecord 
         .filter(|t| !t.warmup)
         .collect();
     let cells = &evidence.suite_toml.cells;
-    let cases = cases(&declared, &grades, &attributions, cells);
+    let cases = cases(plan, &declared, &grades, &attributions, cells);
     let mut record = RunRecord {
         run: run(evidence, &declared, taints),
         model: model(evidence),
@@ -289,19 +290,71 @@ fn requests(evidence: &Evidence, declared: &[Declared]) -> Requests {
         concurrency: plan.load.concurrency,
         repetitions: plan.load.repetitions,
         endpoints: plan.endpoints.len() as u64,
+        fixed_output: fixed_output(plan, declared),
     }
+}
+
+/// Flag of an answer that lacks the fixed number of tokens.
+const NOT_FIXED: &str = "fixed-output-missed";
+
+/// The cap of each declared attempt whose answer must reach it; nothing where the plan
+/// does not ask for that.
+fn caps(plan: &crate::plan::RunPlan) -> impl Iterator<Item = u64> + '_ {
+    plan.suite.fixed_output.iter().copied().cycle()
+}
+
+/// The server went on to the cap and no further: `length` says that the cap ended it,
+/// and its own count that it was this cap.
+fn is_fixed(d: &Declared, cap: u64) -> bool {
+    d.trace.is_some_and(|t| {
+        t.transport() == Transport::Completed
+            && t.finish.as_deref() == Some("length")
+            && t.completion_tokens() == Some(cap)
+    })
+}
+
+fn fixed_output(plan: &crate::plan::RunPlan, declared: &[Declared]) -> Option<FixedOutput> {
+    if plan.suite.fixed_output.is_empty() {
+        return None;
+    }
+    let pairs = declared.iter().zip(caps(plan));
+    let good = pairs.filter(|(d, cap)| is_fixed(d, *cap)).count();
+    Some(if good == declared.len() {
+        FixedOutput::Proven { n: good as u64 }
+    } else {
+        let missing = declared.len() - good;
+        FixedOutput::Refused {
+            reason: format!(
+                "{missing} of {} declared attempts did not complete with exactly their cap of tokens and the \
+                 finish reason length",
+                declared.len()
+            ),
+        }
+    })
 }
 
 fn input(evidence: &Evidence, declared: &[Declared]) -> Input {
     let (min, max, n) = prompt_range(declared);
+    let plan = &evidence.plan;
+    let filled = plan.input.as_ref();
+    let preparation = "frozen documents; a unique prefix per case, repetition and run".to_owned();
     Input {
         dataset: evidence.plan.suite.dataset,
         cases: evidence.plan.suite.case_ids.len() as u64,
-        length_target_tokens: evidence.suite_toml.length_target_tokens,
+        length_target_tokens: filled
+            .and_then(|i| i.length_target_tokens)
+            .or(evidence.suite_toml.length_target_tokens),
         prompt_tokens_min: min,
         prompt_tokens_max: max,
         prompt_tokens_n: n,
-        preparation: "frozen documents; a unique prefix per case, repetition and run".into(),
+        preparation: match filled {
+            None => preparation,
+            Some(i) => format!(
+                "{preparation}; filled with generated text ({}) to the length target by the server's count",
+                i.language.name()
+            ),
+        },
+        lengths: length::ranges(&evidence.suite_toml, plan, declared),
         batches: evidence.suite_toml.batches.clone(),
     }
 }
@@ -357,17 +410,20 @@ fn cold_proof(limit: u64, declared: &[Declared], counted: Option<i128>) -> Cache
 }
 
 fn cases(
+    plan: &crate::plan::RunPlan,
     declared: &[Declared],
     grades: &[crate::bundle::files::GradeLine],
     attributions: &[Attribution],
     cells: &[CellOf],
 ) -> Vec<CaseRecord> {
     let cells: BTreeMap<&str, &CellOf> = cells.iter().map(|c| (c.case.as_str(), c)).collect();
+    let caps = caps(plan).map(Some).chain(std::iter::repeat(None));
     declared
         .iter()
         .zip(grades)
         .zip(attributions)
-        .map(|((d, g), a)| {
+        .zip(caps)
+        .map(|(((d, g), a), cap)| {
             let trace = d.trace;
             let since = |f: fn(&Trace) -> Option<u64>| {
                 let t = trace?;
@@ -375,6 +431,11 @@ fn cases(
             };
             let mut flags = g.flags.clone();
             if let Some(t) = trace {
+                // What did not complete says so itself.
+                let completed = d.transport() == Transport::Completed;
+                if cap.is_some_and(|cap| completed && !is_fixed(d, cap)) {
+                    flags.push(NOT_FIXED.into());
+                }
                 if t.finish.is_some() && t.done.is_none() && d.transport() == Transport::Completed {
                     flags.push("no-done".into());
                 }
@@ -432,7 +493,7 @@ fn conditions(evidence: &Evidence) -> Conditions {
         })
         .collect();
     let extra = Value::Object(plan.requests.extra.clone());
-    let values: BTreeMap<String, String> = [
+    let mut values: BTreeMap<String, String> = [
         ("suite", plan.suite.digest.hex()),
         ("dataset", plan.suite.dataset.hex()),
         ("scorer", plan.suite.scorer.hex()),
@@ -457,6 +518,17 @@ fn conditions(evidence: &Evidence) -> Conditions {
     .into_iter()
     .map(|(k, v)| (k.to_owned(), v))
     .collect();
+    // Said only where it is not as usual, so that earlier records keep their digest.
+    if !plan.requests.api.is_chat() {
+        values.insert("api".to_owned(), plan.requests.api.path().to_owned());
+    }
+    if let Some(input) = &plan.input {
+        let target = input
+            .length_target_tokens
+            .map_or("suite".to_owned(), |t| t.to_string());
+        let text = format!("filled {} to {target}", input.language.name());
+        values.insert("input".to_owned(), text);
+    }
     let digest = values
         .iter()
         .fold(Enc::new("conditions/v1"), |enc, (k, v)| {
@@ -528,6 +600,10 @@ fn facts(
             .iter()
             .filter(|t| t.attempt > 0 && t.send.is_some())
             .count() as u64,
+        remote: match evidence.plan.is_remote() {
+            true => evidence.plan.endpoints.len() as u64,
+            false => 0,
+        },
         think_tags: grades
             .iter()
             .filter(|g| g.flags.iter().any(|f| f == THINK_TAGS))

@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 
 use super::lag::lagging;
-use super::{CacheProof, Limitation, RunRecord};
+use super::{CacheProof, FixedOutput, Limitation, RunRecord};
+use crate::length::missed;
 use crate::plan::Pin;
 
 /// A language that limitations are rendered in.
@@ -60,6 +61,21 @@ pub const TEXTS: &[(&str, &str, &str)] = &[
         "length-is-a-target",
         "The input length of {target} tokens is a target; the server counted {min} to {max}.",
         "{target} tokenlik girdi uzunluğu bir hedeftir; sunucu {min} ile {max} arasında saydı.",
+    ),
+    (
+        "length-target-missed",
+        "{n} of {declared} declared attempts missed their length target by more than 2 %, or were not counted. Target and tokens that the server counted: {ranges}.",
+        "Bildirilen {declared} denemenin {n} tanesi uzunluk hedefini %2'den fazla kaçırdı ya da sayılmadı. Hedef ve sunucunun saydığı token: {ranges}.",
+    ),
+    (
+        "fixed-output-refused",
+        "The claim of a fixed number of output tokens is refused: {reason}.",
+        "Sabit sayıda çıktı tokenı iddiası reddedildi: {reason}.",
+    ),
+    (
+        "endpoint-run-by-others",
+        "Somebody else runs the {n} endpoint(s): which weights and which program answered, and who else was served, is not known.",
+        "{n} uç noktayı başkası işletiyor: hangi ağırlıkların ve hangi programın yanıt verdiği, başka kime hizmet edildiği bilinmiyor.",
     ),
     (
         "reasoning-not-counted-apart",
@@ -208,6 +224,8 @@ pub struct Facts {
     pub think_tags: u64,
     /// Further attempts that were sent.
     pub retries: u64,
+    /// Endpoints that somebody else runs.
+    pub remote: u64,
 }
 
 /// Applies the rules (version 1) to a record whose other groups are derived.
@@ -226,6 +244,10 @@ pub fn derive(record: &RunRecord, facts: Facts) -> Vec<Limitation> {
     out.always("no-comparison");
     out.always("overlap-is-client-side");
     length(record, &mut out);
+    if let Some(FixedOutput::Refused { reason }) = &record.requests.fixed_output {
+        out.add("fixed-output-refused", &[("reason", reason.clone())]);
+    }
+    out.count("endpoint-run-by-others", facts.remote);
     out.count("reasoning-not-counted-apart", facts.reasoning_uncounted);
     out.count("token-counts-missing", facts.tokens_missing);
     if record
@@ -266,7 +288,8 @@ pub fn derive(record: &RunRecord, facts: Facts) -> Vec<Limitation> {
     if record.runtime.engine == "reference" {
         out.always("reference-engine");
     }
-    if record.hardware.nodes.iter().all(|n| n.gpus.is_empty()) {
+    let nodes = &record.hardware.nodes;
+    if !nodes.is_empty() && nodes.iter().all(|n| n.gpus.is_empty()) {
         out.always("no-accelerator");
     }
     if let Pin::Unpinned { reason } = &record.runtime.image {
@@ -304,6 +327,16 @@ fn length(record: &RunRecord, out: &mut Rules) {
                 ("target", target.to_string()),
                 ("min", show(input.prompt_tokens_min)),
                 ("max", show(input.prompt_tokens_max)),
+            ],
+        );
+    }
+    if let Some((declared, n, ranges)) = missed(&input.lengths) {
+        out.add(
+            "length-target-missed",
+            &[
+                ("n", n.to_string()),
+                ("declared", declared.to_string()),
+                ("ranges", ranges),
             ],
         );
     }

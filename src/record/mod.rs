@@ -314,6 +314,27 @@ pub struct Requests {
     pub repetitions: u32,
     /// Endpoints the load was spread over.
     pub endpoints: u64,
+    /// Where a fixed number of output tokens was asked for (`ignore_eos`): whether every
+    /// answer has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fixed_output: Option<FixedOutput>,
+}
+
+/// What became of the claim that every answer has a fixed number of tokens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "proof", rename_all = "snake_case")]
+pub enum FixedOutput {
+    /// Every declared attempt completed with the finish reason `length` and exactly as
+    /// many completion tokens as its cap.
+    Proven {
+        /// Attempts.
+        n: u64,
+    },
+    /// It does not hold or cannot be shown.
+    Refused {
+        /// Why.
+        reason: String,
+    },
 }
 
 /// What was asked.
@@ -337,6 +358,9 @@ pub struct Input {
     /// The batches of a sweep or card, from suite.toml; figures name them by number, from 1.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub batches: Vec<crate::suite::BatchOf>,
+    /// By length target, where the suite or the plan has any: what the server counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lengths: Vec<crate::length::LengthRange>,
 }
 
 /// Cache condition.

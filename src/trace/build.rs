@@ -5,7 +5,7 @@
 //! the number *and the stamp* of the read that it came in.
 
 use crate::codes::Code;
-use crate::event::{DeltaKind, EndCause, Event, EventLine};
+use crate::event::{DeltaKind, EndCause, Event, EventLine, is_hidden_address};
 use crate::finding::Finding;
 use crate::json::MAX_INTEGER;
 
@@ -102,6 +102,7 @@ fn numbers(event: &Event) -> [u64; 4] {
         }
         Event::Read { bytes, .. } => [*bytes, 0, 0, 0],
         Event::Gap { ms, .. } => [*ms, 0, 0, 0],
+        Event::Filled { chars, .. } => [*chars, 0, 0, 0],
         Event::Usage {
             prompt,
             completion,
@@ -162,7 +163,7 @@ fn step(trace: &mut Trace, last: &mut Last, t: u64, event: &Event) -> Result<(),
         }
         Event::Connected { reused, peer, .. } => {
             once(trace.connected.is_some(), "a second connection")?;
-            if !is_address(peer) {
+            if !is_address(peer) && !is_hidden_address(peer) {
                 return Err("its peer is no address with a port");
             }
             if *reused == trace.connect_start.is_some() {

@@ -126,7 +126,8 @@ class Attempt:
             return "stream_error" if c == "malformed" else "truncated"
         if not 200 <= self.status <= 299:
             return "http_error"
-        if self.errors or not self.event_stream or c == "malformed" or self.finish in ("error", "abort"):
+        if self.errors or not self.event_stream or c == "malformed" or self.finish in (
+                "error", "abort", "cancelled", "canceled", "timeout", "timed_out"):
             return "stream_error"
         return "completed" if self.finish is not None and c in ("done", "eof") else "truncated"
 

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta, timezone
 from fractions import Fraction
 
 from formats import canonical, enc, parse, path_bytes, tree_root, u64
+import lengths
 from metrics import ODDITIES, figures
 
 STATES = "declare preflight verify launch ready warm measure collect teardown grade".split()
@@ -274,8 +275,8 @@ def attribution(b, attempt, faults, taints):
     return {"attribution": "unverified", "because": because} if because else {"attribution": "verified"}
 
 
-def case_record(key, attempt, grade, attributed):
-    a, flags = attempt, list(grade["flags"])
+def case_record(key, attempt, grade, attributed, unfixed=False):
+    a, flags = attempt, list(grade["flags"]) + ["fixed-output-missed"] * unfixed
     transport = transport_of(a)
     if a and transport == "completed" and "done" not in a.at:
         flags.append("no-done")
@@ -377,6 +378,10 @@ def limitations(r, b, declared, grades):
     show = lambda n: "?" if n is None else str(n)
     add("length-is-a-target", i["length_target_tokens"] is not None, target=str(i["length_target_tokens"]),
         min=show(i["prompt_tokens_min"]), max=show(i["prompt_tokens_max"]))
+    missed = lengths.missed(i.get("lengths", []))
+    add("length-target-missed", missed is not None, **(missed or {}))
+    fixed = r["requests"].get("fixed_output", {})
+    add("fixed-output-refused", fixed.get("proof") == "refused", reason=fixed.get("reason"))
     there = [a for a in declared if a]
     n_of("reasoning-not-counted-apart", sum(a.reasoning_bytes() > 0 and a.reasoning_tokens() is None for a in there))
     n_of("token-counts-missing", sum(a.transport() == "completed" and a.completion_tokens() is None for a in there))
@@ -428,7 +433,9 @@ def derive(b, stated):
     taints += [{"cause": "foreign-traffic-" + when, "detail": f"{s['endpoint']}: {s['foreign_' + when]['detail']}", "reqs": []}
                for s in servers for when in ("before", "during") if s["foreign_" + when]["state"] == "found"]
     faults = {r["name"]: rank_fault(b, r) for r in plan["replicas"]}
-    cases = [case_record(k, a, g, attribution(b, a, faults, taints)) for k, a, g in zip(keys, declared, grades)]
+    fixed, unfixed = lengths.fixed_output(plan, declared)
+    cases = [case_record(k, a, g, attribution(b, a, faults, taints), u)
+             for k, a, g, u in zip(keys, declared, grades, unfixed)]
     cells = {c["case"]: {k: v for k, v in c.items() if k != "case"} for c in suite.get("cell", [])}
     for c in cases:
         if c["case"] in cells:
@@ -502,6 +509,10 @@ def derive(b, stated):
         out["servers"] = servers
     if suite.get("batch"):
         out["input"]["batches"] = suite["batch"]
+    if reached := lengths.ranges(plan, suite, declared):
+        out["input"]["lengths"] = reached
+    if fixed:
+        out["requests"]["fixed_output"] = fixed
     out["limitations"] = limitations(out, b, declared, grades)
     return out
 

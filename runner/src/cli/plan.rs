@@ -71,6 +71,21 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         plan.declared(),
         plan.cache.claim
     ));
+    for e in plan.endpoints.iter().filter(|e| e.remote.is_some()) {
+        let remote = resolved.remotes.get(&e.name);
+        let key = remote.and_then(|r| r.api_key_env.as_deref());
+        out.push_str(&format!(
+            "endpoint     {} at {}, key {}\n",
+            e.name,
+            remote.map_or("?", |r| r.url.as_str()),
+            key.map_or("none".to_owned(), |name| format!("in ${name}")),
+        ));
+    }
+    if plan.is_remote() {
+        out.push_str("nothing is launched: somebody else runs the endpoint(s)\n");
+        print(&out)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     out.push_str("launch, in this order, each with exactly this environment:\n");
     for r in &plan.replicas {
         let paths = each(&r.paths, ": ").join(", ");

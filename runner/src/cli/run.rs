@@ -39,6 +39,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     complain(&format!("using {}", source.describe()));
     let exe = own_path()?;
     let resolved = resolve(&source, &exe)?;
+    // Before anything is made or sent. The keys themselves go to the client only.
+    let mut headers = std::collections::BTreeMap::new();
+    for (name, remote) in &resolved.remotes {
+        let found = remote.headers(|variable| std::env::var(variable).ok());
+        let found = found.with_context(|| format!("endpoint {name}"))?;
+        headers.insert(name.clone(), found);
+    }
     // A scorer that cannot be run at all is better known before the measurement.
     check_scorer(&exe, &resolved.suite_files.scorer)?;
     let tool = tool(&exe)?;
@@ -53,6 +60,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let inputs = Inputs {
         resolved,
+        headers,
         out: args.out,
         key: loaded.key,
         key_made_by_run: loaded.made,

@@ -347,6 +347,7 @@ impl Inner {
         if name.is_empty()
             && !self.finished
             && let Some((kind, text)) = self.template.as_ref().and_then(|t| t.text(data))
+            && !self.headers.shows(text)
         {
             self.progress = self.t;
             self.generated = true;
@@ -376,7 +377,8 @@ impl Inner {
                     self.template = Some(template);
                 }
                 if self.response.model.is_none() {
-                    self.response.model = chunk.model.map(|m| m.into_owned());
+                    let model = chunk.model.map(|m| self.headers.hide(m.into_owned()));
+                    self.response.model = model;
                 }
                 if chunk.many {
                     self.odd(Oddity::ManyChoices);
@@ -403,6 +405,8 @@ impl Inner {
 
     fn choice(&mut self, choice: Choice<'_>) {
         let mut any = false;
+        // A server may say our key back; no evidence repeats it.
+        let choice = self.headers.clean(choice);
         if let Some(text) = choice.reasoning {
             self.delta(DeltaKind::Reasoning, &text);
             self.response.reasoning.push_str(&text);
@@ -425,7 +429,7 @@ impl Inner {
         }
         if let Some(reason) = choice.finish {
             self.finished = true;
-            let reason = reason.into_owned();
+            let reason = self.headers.hide(reason.into_owned());
             self.emit(|req, read| Event::Finish { req, read, reason });
         }
     }

@@ -173,7 +173,7 @@ async fn connect(
         return Err(EndCause::Cancelled);
     }
     if let Some(conn) = client.take_idle(addr) {
-        log.push(recorder.now(), &connected(req, true, &conn));
+        log.push(recorder.now(), &connected(client, req, true, &conn));
         return Ok(conn);
     }
     log.push(recorder.now(), &Event::ConnectStart { req });
@@ -189,18 +189,18 @@ async fn connect(
     };
     match conn {
         Ok(Ok(conn)) => {
-            log.push(recorder.now(), &connected(req, false, &conn));
+            log.push(recorder.now(), &connected(client, req, false, &conn));
             Ok(conn)
         }
         Ok(Err(_)) | Err(_) => Err(EndCause::ConnectError),
     }
 }
 
-fn connected(req: u32, reused: bool, conn: &Conn) -> Event {
+fn connected(client: &Client, req: u32, reused: bool, conn: &Conn) -> Event {
     Event::Connected {
         req,
         reused,
-        peer: conn.peer().to_string(),
+        peer: client.shown(conn.peer()),
     }
 }
 

@@ -39,11 +39,12 @@ mod wire;
 use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use runseal::event::hidden_address;
 use tokio::sync::watch;
 
 pub use attempt::Ticket;
@@ -159,12 +160,35 @@ impl Headers {
     /// an authorization scheme in front: servers like to repeat a key that they
     /// refuse, and what they say becomes evidence.
     pub(super) fn hide(&self, text: String) -> String {
+        self.secrets()
+            .fold(text, |text, secret| text.replace(secret, HIDDEN))
+    }
+}
+
+impl Headers {
+    fn secrets(&self) -> impl Iterator<Item = &str> {
         let values = self.0.values().filter_map(|v| v.to_str().ok());
         let secrets = values.flat_map(|v| [Some(v), v.split_once(' ').map(|(_, key)| key)]);
-        secrets
-            .flatten()
-            .filter(|secret| secret.len() >= SHORTEST_SECRET)
-            .fold(text, |text, secret| text.replace(secret, HIDDEN))
+        secrets.flatten().filter(|s| s.len() >= SHORTEST_SECRET)
+    }
+
+    /// True when the text holds one of the values.
+    pub(super) fn shows(&self, text: &str) -> bool {
+        !self.0.is_empty() && self.secrets().any(|secret| text.contains(secret))
+    }
+
+    /// A choice in which no text holds one of the values, each text seen by itself.
+    pub(super) fn clean<'a>(&self, mut choice: chunk::Choice<'a>) -> chunk::Choice<'a> {
+        if self.0.is_empty() {
+            return choice;
+        }
+        for text in [&mut choice.reasoning, &mut choice.content] {
+            if let Some(t) = text.take_if(|t| self.shows(t)) {
+                *text = Some(self.hide(t.into_owned()).into());
+            }
+        }
+        choice.tool = choice.tool.map(|t| self.hide(t));
+        choice
     }
 }
 
@@ -251,6 +275,8 @@ pub struct Client {
     idle: Arc<Mutex<HashMap<SocketAddr, Vec<wire::Conn>>>>,
     #[cfg(feature = "tls")]
     secured: Arc<Mutex<HashMap<SocketAddr, tls::Tls>>>,
+    /// Salt under which addresses are hidden, when they are.
+    hidden: Arc<OnceLock<[u8; 32]>>,
 }
 
 impl Client {
@@ -261,12 +287,27 @@ impl Client {
             idle: Arc::default(),
             #[cfg(feature = "tls")]
             secured: Arc::default(),
+            hidden: Arc::default(),
         }
     }
 
     /// The log.
     pub fn recorder(&self) -> &Recorder {
         &self.recorder
+    }
+
+    /// From now on the log has no address of a peer, but what stands for it under this
+    /// salt. The first salt stays.
+    pub fn hide_addresses(&self, salt: [u8; 32]) {
+        let _ = self.hidden.set(salt);
+    }
+
+    /// The address of a peer as it may stand in the log.
+    fn shown(&self, peer: SocketAddr) -> String {
+        match self.hidden.get() {
+            Some(salt) => hidden_address(salt, &peer.to_string()),
+            None => peer.to_string(),
+        }
     }
 
     /// Closes all idle connections.

@@ -4,6 +4,7 @@
 use std::path::{Component, Path};
 
 use anyhow::bail;
+use runseal::length::targets;
 use runseal::plan::RunPlan;
 use runseal::suite::SuiteToml;
 
@@ -60,7 +61,7 @@ pub fn check(plan: &RunPlan) -> anyhow::Result<()> {
             plan.load.repetitions
         );
     }
-    if !plan.checkpoints.iter().any(|c| c.role == "target") {
+    if !plan.is_remote() && !plan.checkpoints.iter().any(|c| c.role == "target") {
         bail!("plan: there is no checkpoint of role \"target\" to serve");
     }
     for r in &plan.replicas {
@@ -76,6 +77,18 @@ pub fn check(plan: &RunPlan) -> anyhow::Result<()> {
                 );
             }
         }
+    }
+    Ok(())
+}
+
+/// Whoever has prompts filled says to which length, for every case.
+pub fn lengths(plan: &RunPlan, suite: &SuiteToml) -> anyhow::Result<()> {
+    if plan.input.is_some() && targets(suite, plan).iter().any(Option::is_none) {
+        bail!(
+            "plan: [input] has prompts filled, and suite {} has no length of its own to fill them to (hint: \
+             input.length_target_tokens)",
+            suite.name
+        );
     }
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! The OpenAI chat-completions dialect: what requests mean and how answers look.
+//! The OpenAI dialect of chat completions and completions: what requests mean and how
+//! answers look.
 //!
 //! Where OpenAI's documentation leaves a choice, vLLM's behaviour is followed: the end token
 //! counts as a completion token, `max_tokens` defaults to the room that is left, too large
@@ -63,7 +64,17 @@ impl ApiError {
     }
 }
 
-/// A checked chat-completion request.
+/// Which of the two endpoints a request came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `/v1/chat/completions`: messages in, deltas out.
+    Chat,
+    /// `/v1/completions`: one prompt in, `text` out. The prompt is taken as the content of
+    /// one message, since the model knows nothing but its template.
+    Text,
+}
+
+/// A checked request for a completion.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChatRequest {
     /// What to generate.
@@ -88,7 +99,9 @@ pub struct StreamOptions {
 #[derive(Deserialize)]
 struct RawRequest {
     model: Option<String>,
+    #[serde(default)]
     messages: Vec<RawMessage>,
+    prompt: Option<Value>,
     max_tokens: Option<u64>,
     max_completion_tokens: Option<u64>,
     min_tokens: Option<u64>,
@@ -118,7 +131,12 @@ const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
 
 impl ChatRequest {
     /// Reads and checks a request body.
-    pub fn parse(body: &[u8], engine: &Engine, served_model: &str) -> Result<Self, ApiError> {
+    pub fn parse(
+        kind: Kind,
+        body: &[u8],
+        engine: &Engine,
+        served_model: &str,
+    ) -> Result<Self, ApiError> {
         let raw: RawRequest = serde_json::from_slice(body).map_err(|error| {
             ApiError::new(StatusCode::BAD_REQUEST, format!("request body: {error}"))
         })?;
@@ -150,14 +168,20 @@ impl ChatRequest {
                 "must be a finite number from 0 up",
             ));
         }
-        if raw.messages.is_empty() {
-            return Err(ApiError::bad_request("messages", "must not be empty"));
-        }
-        let contents = raw
-            .messages
-            .iter()
-            .map(content)
-            .collect::<Result<Vec<_>, _>>()?;
+        let contents = match (kind, &raw.prompt) {
+            (Kind::Text, Some(Value::String(prompt))) => vec![prompt.clone()],
+            (Kind::Text, _) => {
+                return Err(ApiError::bad_request("prompt", "must be one string"));
+            }
+            (Kind::Chat, _) if raw.messages.is_empty() => {
+                return Err(ApiError::bad_request("messages", "must not be empty"));
+            }
+            (Kind::Chat, _) => raw
+                .messages
+                .iter()
+                .map(content)
+                .collect::<Result<Vec<_>, _>>()?,
+        };
         let prompt = engine
             .tokenizer()
             .prompt(contents.iter().map(String::as_str));
@@ -261,34 +285,55 @@ pub struct Reply {
     pub created: u64,
     /// The served model name.
     pub model: String,
+    /// Which endpoint is answering.
+    pub kind: Kind,
 }
 
 impl Reply {
     /// A whole answer as one document.
     pub fn completion(&self, content: &str, finish_reason: &str, usage: Usage) -> Value {
-        let choice = json!({
+        let mut choice = json!({
             "index": 0,
-            "message": {"role": "assistant", "content": content},
             "logprobs": null,
             "finish_reason": finish_reason,
         });
-        self.envelope("chat.completion", json!([choice]), Some(usage))
+        let object = match self.kind {
+            Kind::Chat => {
+                choice["message"] = json!({"role": "assistant", "content": content});
+                "chat.completion"
+            }
+            Kind::Text => {
+                choice["text"] = content.into();
+                "text_completion"
+            }
+        };
+        self.envelope(object, json!([choice]), Some(usage))
     }
 
-    /// One chunk of a streamed answer.
+    /// One chunk of a streamed answer. A delta without content is an empty text.
     pub fn chunk(&self, delta: Value, finish_reason: Option<&str>, usage: Option<Usage>) -> Value {
-        let choice = json!({
+        let mut choice = json!({
             "index": 0,
-            "delta": delta,
             "logprobs": null,
             "finish_reason": finish_reason,
         });
-        self.envelope("chat.completion.chunk", json!([choice]), usage)
+        match self.kind {
+            Kind::Chat => choice["delta"] = delta,
+            Kind::Text => choice["text"] = delta["content"].as_str().unwrap_or_default().into(),
+        }
+        self.envelope(self.chunk_object(), json!([choice]), usage)
+    }
+
+    fn chunk_object(&self) -> &'static str {
+        match self.kind {
+            Kind::Chat => "chat.completion.chunk",
+            Kind::Text => "text_completion",
+        }
     }
 
     /// The last chunk of a stream that was asked for usage.
     pub fn usage_chunk(&self, usage: Usage) -> Value {
-        self.envelope("chat.completion.chunk", json!([]), Some(usage))
+        self.envelope(self.chunk_object(), json!([]), Some(usage))
     }
 
     fn envelope(&self, object: &str, choices: Value, usage: Option<Usage>) -> Value {

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::FINGERPRINT;
-use super::api::{ApiError, ChatRequest, Reply};
+use super::api::{ApiError, ChatRequest, Kind, Reply};
 use super::engine::Engine;
 use super::error::EngineError;
 use super::jobs::{Event, Jobs};
@@ -143,7 +143,7 @@ impl Server {
 
     async fn answer(&self, request: Request<Incoming>) -> Answer {
         let allowed = match request.uri().path() {
-            "/v1/chat/completions" => Method::POST,
+            "/v1/chat/completions" | "/v1/completions" => Method::POST,
             "/v1/models" | "/health" | "/version" | "/metrics" | "/server_info" => Method::GET,
             path => {
                 return refuse(&ApiError::new(
@@ -167,13 +167,18 @@ impl Server {
             "/version" => document(StatusCode::OK, &json!({"version": FINGERPRINT})),
             "/v1/models" => document(StatusCode::OK, &self.models()),
             "/server_info" => document(StatusCode::OK, &self.info()),
-            _ => self
-                .chat(request.into_body())
-                .await
-                .unwrap_or_else(|error| {
-                    self.jobs.metrics().ended(RequestState::Rejected);
-                    refuse(&error)
-                }),
+            path => {
+                let kind = match path {
+                    "/v1/completions" => Kind::Text,
+                    _ => Kind::Chat,
+                };
+                self.complete(kind, request.into_body())
+                    .await
+                    .unwrap_or_else(|error| {
+                        self.jobs.metrics().ended(RequestState::Rejected);
+                        refuse(&error)
+                    })
+            }
         }
     }
 
@@ -195,11 +200,11 @@ impl Server {
         })
     }
 
-    async fn chat(&self, body: Incoming) -> Result<Answer, ApiError> {
+    async fn complete(&self, kind: Kind, body: Incoming) -> Result<Answer, ApiError> {
         let body = read(body, self.max_body).await?;
-        let request = ChatRequest::parse(&body, self.jobs.engine(), &self.model)?;
+        let request = ChatRequest::parse(kind, &body, self.jobs.engine(), &self.model)?;
         let stream = request.stream;
-        let reply = self.reply();
+        let reply = self.reply(kind);
         let events = self.jobs.submit(request);
         let Some(options) = stream else {
             return Ok(collect(&reply, events).await);
@@ -214,10 +219,15 @@ impl Server {
         Ok(answer)
     }
 
-    fn reply(&self) -> Reply {
+    fn reply(&self, kind: Kind) -> Reply {
         let number = self.replies.fetch_add(1, Ordering::Relaxed);
+        let id = match kind {
+            Kind::Chat => "chatcmpl",
+            Kind::Text => "cmpl",
+        };
         Reply {
-            id: format!("chatcmpl-{:x}-{number}", self.epoch),
+            kind,
+            id: format!("{id}-{:x}-{number}", self.epoch),
             created: since_epoch().as_secs(),
             model: self.model.clone(),
         }

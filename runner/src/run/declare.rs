@@ -22,7 +22,7 @@ use runseal::response;
 
 use super::bundle_dir::BundleDir;
 use super::signals::Asked;
-use super::{Inputs, Run, facts};
+use super::{Inputs, Run, facts, remote};
 use crate::client::{Cancel, Client};
 use crate::recorder::Recorder;
 
@@ -133,6 +133,7 @@ impl Run {
             dir.write_json(&format!("nodes/{node}.json"), &file)?;
             nodes.insert(node, file);
         }
+        let addresses = remote::addresses(&dir, &inputs.resolved)?;
         let log = dir.path.join("events.jsonl");
         let recorder = Recorder::create(&log, &header, epoch)?;
         let held = dir.hold()?;
@@ -166,6 +167,9 @@ impl Run {
             image,
             engines: BTreeMap::new(),
             measuring: false,
+            addresses,
+            remotes: BTreeMap::new(),
+            filled: BTreeMap::new(),
             servers: BTreeMap::new(),
             next_req: 0,
             inputs,

@@ -13,6 +13,7 @@ use runseal::response::Response;
 use runseal::suite::{AttemptKey, WARMUP};
 use runseal::trace::{Traces, Transport};
 
+use super::remote::Destination;
 use super::specs::{self, Fault, Specs};
 use super::telemetry::Telemetry;
 use super::{Run, Stop, finish, signals};
@@ -30,7 +31,7 @@ const PROGRESS: Duration = Duration::from_secs(15);
 const MOST_AHEAD: usize = 64;
 
 /// Where each answer goes.
-type OnResponse = Box<dyn Fn(Response) + Send + Sync>;
+pub(super) type OnResponse = Box<dyn Fn(Response) + Send + Sync>;
 
 /// Appends answers to responses.jsonl as they end. An answer that cannot be kept
 /// ends the run: there is no use in measuring what nobody can check.
@@ -72,16 +73,24 @@ impl Spool {
 
 impl Run {
     /// What builds the attempts of this run.
-    fn specs(&self) -> Result<Arc<Specs>, Stop> {
+    pub(super) fn specs(&self) -> Result<Arc<Specs>, Stop> {
         let resolved = &self.inputs.resolved;
-        let up = self.ranks.iter().map(|r| (r.replica.as_str(), r.addr));
-        let specs = Specs::new(&resolved.plan, &resolved.suite, self.nonce, &up.collect())?;
+        let up = self.ranks.iter();
+        let up = up.map(|r| (r.replica.as_str(), Destination::of_process(r.addr)));
+        let specs = Specs::new(
+            &resolved.plan,
+            &resolved.suite,
+            self.nonce,
+            &up.collect(),
+            &self.remotes,
+            self.filled.clone(),
+        )?;
         Ok(Arc::new(specs))
     }
 
     /// Sends attempts and spools their answers. `work` sends them, given where
     /// each answer goes.
-    async fn send<W: Future<Output = ()>>(
+    pub(super) async fn send<W: Future<Output = ()>>(
         &mut self,
         total: usize,
         work: impl FnOnce(&Client, &Cancel, OnResponse) -> W,
@@ -198,7 +207,7 @@ impl Run {
         plan.endpoints.iter().map(|e| e.name.clone()).collect()
     }
 
-    fn traces(&self) -> Result<Traces, Stop> {
+    pub(super) fn traces(&self) -> Result<Traces, Stop> {
         self.recorder
             .flush()
             .map_err(|e| Stop::failure("evidence-write", e))?;

@@ -6,6 +6,7 @@
 //! written to the log as an event, and the record's status is derived from that.
 
 pub mod bundle_dir;
+mod calibrate;
 pub mod close;
 mod declare;
 pub mod facts;
@@ -14,6 +15,7 @@ mod http;
 mod load;
 pub mod lock;
 pub mod rank;
+mod remote;
 mod serve;
 mod server_documents;
 mod signals;
@@ -28,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use runseal::bundle::files::{EngineFile, ImageFile, NodeFile, ServerFile};
+use runseal::bundle::files::{AddressFile, EngineFile, ImageFile, NodeFile, ServerFile};
 use runseal::bundle::index::RECORD_FILE;
 use runseal::digest::Sha256Digest;
 use runseal::durable::WriteError;
@@ -37,7 +39,7 @@ use runseal::keys::SigningKey;
 use runseal::record::Tool;
 use runseal::weights::ReplicaReport;
 
-use crate::client::{Cancel, Canceller, Client};
+use crate::client::{Cancel, Canceller, Client, Headers};
 use crate::plan_file::Resolved;
 use crate::recorder::Recorder;
 use bundle_dir::BundleDir;
@@ -51,6 +53,8 @@ pub use stop::Stop;
 pub struct Inputs {
     /// The plan and the bytes behind its pins.
     pub resolved: Resolved,
+    /// Headers of the requests to somebody else's endpoints, keys among them.
+    pub headers: BTreeMap<String, Headers>,
     /// Folder that bundles are made in.
     pub out: PathBuf,
     /// Key that seals.
@@ -87,6 +91,11 @@ struct Run {
     engines: BTreeMap<String, EngineFile>,
     /// It got as far as to measure.
     measuring: bool,
+    /// Where somebody else's endpoints are, for the auditor and for requests.
+    addresses: Option<AddressFile>,
+    remotes: BTreeMap<String, remote::Destination>,
+    /// Characters of text that the prompts of a case are filled with.
+    filled: BTreeMap<String, u64>,
     /// By endpoint, from measure on.
     servers: BTreeMap<String, ServerFile>,
     next_req: u32,
@@ -183,6 +192,7 @@ impl Run {
         self.launch().await?;
         self.ready().await?;
         self.warm().await?;
+        self.calibrate().await?;
         self.measure().await
     }
 

@@ -5,51 +5,57 @@
 //! and memory must not grow with the number of attempts.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::mpsc::{IntoIter, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use runseal::filler::Filling;
 use runseal::plan::RunPlan;
-use runseal::suite::{AttemptKey, Suite, WARMUP};
+use runseal::suite::{AttemptKey, CALIBRATION, Suite, WARMUP};
 
 use super::Stop;
+use super::remote::Destination;
 use crate::client::source::Ended;
-use crate::client::{AttemptSpec, Endpoint, Headers, Timeouts};
+use crate::client::{AttemptSpec, Endpoint, Timeouts};
 
 /// Builds attempts.
 pub(super) struct Specs {
     plan: RunPlan,
     suite: Suite,
     nonce: [u8; 32],
-    endpoints: BTreeMap<String, SocketAddr>,
+    endpoints: BTreeMap<String, Destination>,
+    /// Characters of text by case.
+    filled: BTreeMap<String, u64>,
 }
 
 impl Specs {
-    /// `up` has the addresses of the replicas that are up.
+    /// `up` has the replicas that are up, and `remotes` the endpoints of somebody else.
     pub fn new(
         plan: &RunPlan,
         suite: &Suite,
         nonce: [u8; 32],
-        up: &BTreeMap<&str, SocketAddr>,
+        up: &BTreeMap<&str, Destination>,
+        remotes: &BTreeMap<String, Destination>,
+        filled: BTreeMap<String, u64>,
     ) -> Result<Self, Stop> {
         let mut endpoints = BTreeMap::new();
         for e in &plan.endpoints {
-            let addr = e.replicas.first().and_then(|r| up.get(r.as_str()));
-            let addr = addr.ok_or_else(|| {
+            let ours = e.replicas.first().and_then(|r| up.get(r.as_str()));
+            let to = ours.or(remotes.get(&e.name)).ok_or_else(|| {
                 Stop::failure(
                     "request-not-built",
                     format!("endpoint {} is not up", e.name),
                 )
             })?;
-            endpoints.insert(e.name.clone(), *addr);
+            endpoints.insert(e.name.clone(), to.clone());
         }
         Ok(Self {
             plan: plan.clone(),
             suite: suite.clone(),
             nonce,
             endpoints,
+            filled,
         })
     }
 
@@ -66,32 +72,39 @@ impl Specs {
     /// One attempt. Its number is given where it is queued.
     pub fn one(&self, key: AttemptKey, endpoint: &str) -> Result<AttemptSpec, Stop> {
         let failed = |why: &str| Stop::failure("request-not-built", format!("{}: {why}", key.case));
-        let addr = *self
+        let to = self
             .endpoints
             .get(endpoint)
             .ok_or_else(|| failed("its endpoint is not up"))?;
+        let filling = self.plan.input.as_ref().map(|input| Filling {
+            language: input.language,
+            chars: self.filled.get(&key.case).copied().unwrap_or(0),
+        });
         let body = self
             .suite
-            .body(&self.plan.requests, &self.nonce, &key)
+            .filled_body(&self.plan.requests, &self.nonce, &key, filling)
             .ok_or_else(|| failed("the suite has no such case"))?;
         let mut salt = [0u8; 32];
         getrandom::fill(&mut salt).map_err(|_| failed("no random bytes"))?;
         Ok(AttemptSpec {
             req: 0,
-            warmup: key.case == WARMUP,
+            warmup: key.case == WARMUP || key.attempt == CALIBRATION,
             case: key.case,
             rep: key.rep,
-            attempt: key.attempt,
+            attempt: match key.attempt {
+                CALIBRATION => 0,
+                n => n,
+            },
             endpoint: Endpoint {
                 name: endpoint.to_owned(),
-                addr,
-                host_header: addr.to_string(),
-                path: self.plan.engine.path.clone(),
+                addr: to.addr,
+                host_header: to.host_header.clone(),
+                path: format!("{}{}", to.prefix, self.plan.engine.path),
             },
             body: Bytes::from(body),
             salt,
             timeouts: self.timeouts(),
-            headers: Headers::default(),
+            headers: to.headers.clone(),
         })
     }
 
