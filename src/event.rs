@@ -10,11 +10,13 @@
 //! out of one socket read carry that read's stamp and `read` number, so `t` may
 //! run backwards between requests but never within one.
 
+use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::block_api::compress256;
 
 use crate::digest::{Enc, Sha256Digest};
+use crate::json;
 
 /// Value of [`Header::format`].
 pub const FORMAT: &str = "runseal.events/v1";
@@ -573,9 +575,47 @@ pub fn to_line(line: &EventLine) -> String {
     serde_json::to_string(line).unwrap_or_default()
 }
 
+/// Reads one line back. Only the byte form that [`to_line`] gives is accepted, which
+/// also rules out whatever two parsers could read in two ways; integers past 2^53 are
+/// refused on top of that.
+pub fn from_line(line: &[u8]) -> Option<EventLine> {
+    let event = serde_json::from_slice(line).ok()?;
+    let one_form = to_line(&event).as_bytes() == line;
+    (one_form && !json::has_wide_integer(line)).then_some(event)
+}
+
+/// Reads the lines of a log, on all cores: a long run has millions. The lines that are
+/// no event are `None`, in their places.
+pub fn from_lines(lines: &[&[u8]]) -> Vec<Option<EventLine>> {
+    lines.par_iter().map(|line| from_line(line)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_has_one_byte_form_and_no_wide_integer() {
+        let line = |t: u64| format!("{{\"seq\":1,\"t\":{t},\"e\":\"send\",\"req\":7}}");
+        for t in [0, 17, 1 << 53] {
+            let event = from_line(line(t).as_bytes()).unwrap();
+            assert_eq!((event.t, event.event), (t, Event::Send { req: 7 }));
+        }
+        assert_eq!(from_line(line((1 << 53) + 1).as_bytes()), None);
+        let good = line(17);
+        for bad in [
+            good.replace(":17", ": 17"),
+            good.replace(":17", ":1.7e1"),
+            good.replace(":17", ":17,\"t\":17"),
+            good.replace("send", "sent"),
+            good[1..].to_owned(),
+        ] {
+            let lines = [good.as_bytes(), bad.as_bytes(), good.as_bytes()];
+            let read = from_lines(&lines);
+            let there: Vec<bool> = read.iter().map(Option::is_some).collect();
+            assert_eq!(there, [true, false, true], "{bad}");
+        }
+    }
 
     #[test]
     fn short_texts_are_digested_as_the_encoding_says() {

@@ -330,11 +330,12 @@ impl<'a> Parser<'a> {
                 return None;
             }
         };
-        let mut events = Vec::new();
-        for (i, line) in lines.enumerate() {
-            match serde_json::from_slice::<EventLine>(line) {
-                Ok(e) if event::to_line(&e).as_bytes() == line => events.push(e),
-                _ => self.bad(
+        let lines: Vec<&[u8]> = lines.collect();
+        let mut events = Vec::with_capacity(lines.len());
+        for (i, event) in event::from_lines(&lines).into_iter().enumerate() {
+            match event {
+                Some(e) => events.push(e),
+                None => self.bad(
                     Code::EventMalformed,
                     NAME,
                     format!("line {} is not an event in its one byte form", i + 2),

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::time::Instant;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use runseal::bundle::files::GradeLine;
-use runseal::event::EventLine;
+use runseal::event::{self, EventLine};
 use runseal::grading::Declared;
 use runseal::metrics::serving::serving;
 use runseal::plan::LoadPlan;
@@ -19,10 +19,9 @@ const CHUNKS: u32 = 496;
 pub fn run() -> anyhow::Result<()> {
     let log = log();
     let start = Instant::now();
-    let lines = log
-        .lines()
-        .map(|l| runseal::json::from_slice::<EventLine>(l.as_bytes()))
-        .collect::<Result<Vec<_>, _>>()?;
+    let lines: Vec<&[u8]> = log.lines().map(str::as_bytes).collect();
+    let lines: Option<Vec<EventLine>> = event::from_lines(&lines).into_iter().collect();
+    let lines = lines.context("a line that is no event")?;
     let parsed = start.elapsed();
     let start = Instant::now();
     let traces = Traces::build(&lines);
