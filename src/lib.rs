@@ -16,6 +16,7 @@ pub mod grading;
 pub mod json;
 pub mod keys;
 pub mod metrics;
+pub mod node_facts;
 pub mod oms;
 pub mod plan;
 pub mod record;

@@ -10,8 +10,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+mod layout;
 mod load;
 
+pub use layout::{ImagePin, LayoutPlan, MountContent, MountPlan, ProgramPlan, RankPlan};
 pub use load::{LoadPlan, MAX_MILLIHERTZ, MAX_RETRY, RETRIABLE, RetryPlan, StagePlan};
 
 use crate::digest::Sha256Digest;
@@ -152,6 +154,9 @@ pub struct EnginePlan {
     /// measurement, by path. Plans of earlier versions have none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub documents: Vec<String>,
+    /// A multi-node engine: programs per rank instead of `argv` and `env` per replica.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layout: Option<LayoutPlan>,
 }
 
 /// Settings of every request.
@@ -294,6 +299,9 @@ impl RunPlan {
                     ));
                 }
             }
+        }
+        if let Some(layout) = &self.engine.layout {
+            layout.check(&self.replicas)?;
         }
         self.load.check()?;
         if self.load.concurrency == 0 || self.load.repetitions == 0 {

@@ -19,7 +19,7 @@ use crate::plan::RunPlan;
 use crate::record::RecordStatement;
 use crate::response::{Response, RunHeader};
 use crate::suite::{Case, SuiteToml};
-use crate::weights::{Manifest, ReplicaReport};
+use crate::weights::{InventoryFile, Manifest, ReplicaReport};
 
 /// Title prefix and file name of every schema, with its generator.
 type Generator = fn() -> Value;
@@ -44,6 +44,7 @@ pub const ALL: &[(&str, Generator)] = &[
     ("grade", generate::<GradeLine>),
     ("telemetry", generate::<TelemetryLine>),
     ("verdict", generate::<crate::audit::AuditReport>),
+    ("cluster", generate::<InventoryFile>),
 ];
 
 fn generate<T: JsonSchema>() -> Value {

@@ -17,8 +17,11 @@ use serde::Deserialize;
 
 use crate::builtin::{self, SuiteFiles};
 
+mod cluster;
 mod hints;
 mod limits;
+
+pub use cluster::ClusterPlan;
 
 /// Name of the file in the current folder.
 pub const FILE: &str = "attest.toml";
@@ -30,11 +33,16 @@ struct PlanFile {
     suite: String,
     #[serde(default)]
     withholdable: Vec<String>,
+    /// Inventory of a cluster, which then names replicas, manifests and engine.
+    #[serde(default)]
+    inventory: Option<String>,
     checkpoint: Vec<CheckpointEntry>,
+    #[serde(default)]
     replica: Vec<ReplicaEntry>,
     #[serde(default)]
     endpoint: Vec<EndpointEntry>,
-    engine: EngineEntry,
+    #[serde(default)]
+    engine: Option<EngineEntry>,
     requests: RequestsEntry,
     load: LoadEntry,
     timeouts_ms: TimeoutsMs,
@@ -46,7 +54,9 @@ struct PlanFile {
 struct CheckpointEntry {
     role: String,
     name: String,
-    manifest: String,
+    /// The inventory's, when there is one.
+    #[serde(default)]
+    manifest: Option<String>,
     #[serde(default)]
     revision: Option<String>,
 }
@@ -168,6 +178,8 @@ pub struct Resolved {
     pub builtin_roles: Vec<String>,
     /// The executable that the reference engine is started from.
     pub executable: PathBuf,
+    /// The cluster that it runs on, when the plan names an inventory.
+    pub cluster: Option<ClusterPlan>,
 }
 
 /// Reads a plan and pins everything it names.
@@ -200,16 +212,25 @@ pub fn resolve(source: &Source, executable: &Path) -> anyhow::Result<Resolved> {
         );
     }
 
+    let cluster = match &file.inventory {
+        None => None,
+        Some(name) => Some(cluster::read(&folder.join(name), &file)?),
+    };
     let mut manifests = BTreeMap::new();
     let mut builtin_roles = Vec::new();
     let mut checkpoints = Vec::new();
     for c in file.checkpoint {
         limits::role(&c.role)?;
-        let manifest = if c.manifest == builtin::CHECKPOINT {
+        let named = match (&cluster, &c.manifest) {
+            (Some(cluster), _) => cluster.manifest(&c.role)?,
+            (None, Some(name)) => folder.join(name),
+            (None, None) => bail!("plan: the checkpoint {} names no manifest", c.role),
+        };
+        let manifest = if c.manifest.as_deref() == Some(builtin::CHECKPOINT) {
             builtin_roles.push(c.role.clone());
             builtin::manifest()?
         } else {
-            let path = folder.join(&c.manifest);
+            let path = named;
             let bytes = std::fs::read(&path)
                 .with_context(|| format!("could not read manifest {}", path.display()))?;
             Manifest::parse(&bytes).with_context(|| format!("manifest {}", path.display()))?
@@ -223,16 +244,19 @@ pub fn resolve(source: &Source, executable: &Path) -> anyhow::Result<Resolved> {
         manifests.insert(c.role, manifest);
     }
 
-    let replicas: Vec<ReplicaPlan> = file
-        .replica
-        .into_iter()
-        .map(|r| ReplicaPlan {
-            name: r.name,
-            node: r.node,
-            transport: "local".into(),
-            paths: r.paths,
-        })
-        .collect();
+    let replicas: Vec<ReplicaPlan> = match &cluster {
+        Some(cluster) => cluster.replicas(),
+        None => file
+            .replica
+            .into_iter()
+            .map(|r| ReplicaPlan {
+                name: r.name,
+                node: r.node,
+                transport: "local".into(),
+                paths: r.paths,
+            })
+            .collect(),
+    };
     for r in &replicas {
         let known = |role: &String| checkpoints.iter().any(|c| c.role == *role);
         if let Some(key) = r.paths.keys().find(|k| !known(k)) {
@@ -245,7 +269,9 @@ pub fn resolve(source: &Source, executable: &Path) -> anyhow::Result<Resolved> {
             );
         }
     }
-    let endpoints = if file.endpoint.is_empty() {
+    let endpoints = if let Some(cluster) = &cluster {
+        vec![cluster.endpoint()]
+    } else if file.endpoint.is_empty() {
         replicas
             .iter()
             .map(|r| EndpointPlan {
@@ -274,7 +300,11 @@ pub fn resolve(source: &Source, executable: &Path) -> anyhow::Result<Resolved> {
         checkpoints,
         replicas,
         endpoints,
-        engine: engine(file.engine, &file.requests.model, executable)?,
+        engine: match (&cluster, file.engine) {
+            (Some(cluster), _) => cluster.engine()?,
+            (None, Some(entry)) => engine(entry, &file.requests.model, executable)?,
+            (None, None) => bail!("plan: there is no [engine] (hint: `attest init` writes a plan)"),
+        },
         requests: RequestSettings {
             model: file.requests.model,
             temperature: file.requests.temperature,
@@ -299,7 +329,7 @@ pub fn resolve(source: &Source, executable: &Path) -> anyhow::Result<Resolved> {
     plan.check()?;
     limits::check(&plan)?;
     limits::batches(&plan, &suite.toml)?;
-    for e in &plan.endpoints {
+    for e in plan.endpoints.iter().filter(|_| cluster.is_none()) {
         if e.replicas.len() != 1 {
             bail!(
                 "endpoint {}: the reference engine serves one replica per endpoint, not {}",
@@ -315,6 +345,7 @@ pub fn resolve(source: &Source, executable: &Path) -> anyhow::Result<Resolved> {
         manifests,
         builtin_roles,
         executable: executable.to_owned(),
+        cluster,
     })
 }
 
@@ -373,5 +404,6 @@ fn engine(entry: EngineEntry, model: &str, executable: &Path) -> anyhow::Result<
         env: BTreeMap::new(),
         path: "/v1/chat/completions".into(),
         documents: documents.iter().map(|d| (*d).to_owned()).collect(),
+        layout: None,
     })
 }

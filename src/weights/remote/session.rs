@@ -89,13 +89,8 @@ pub fn ask(node: &Node, questions: &[Question], told: &dyn Told) -> Conversation
     Conversation { answers, notes }
 }
 
-fn converse(
-    node: &Node,
-    questions: &[Question],
-    told: &dyn Told,
-    answers: &mut Vec<Result<Asked, Failure>>,
-    notes: &mut Vec<Finding>,
-) -> Result<(), Failure> {
+/// Starts the agent and reads its greeting.
+pub(super) fn greet(node: &Node) -> Result<(Session, Hello), Failure> {
     let replica = node.replica;
     let program = match (node.push, &replica.transport) {
         (Some(program), _) => push::ensure(node, program)?,
@@ -108,6 +103,17 @@ fn converse(
         _ => return Err(session.nonsense("it did not introduce itself first")),
     };
     session.greeted = true;
+    Ok((session, hello))
+}
+
+fn converse(
+    node: &Node,
+    questions: &[Question],
+    told: &dyn Told,
+    answers: &mut Vec<Result<Asked, Failure>>,
+    notes: &mut Vec<Finding>,
+) -> Result<(), Failure> {
+    let (mut session, hello) = greet(node)?;
     notes.extend(check_hello(node, &hello)?);
     for question in questions {
         let message = Message::Rehash(Box::new(question.request.clone()));
@@ -118,7 +124,7 @@ fn converse(
     Ok(())
 }
 
-fn check_hello(node: &Node, hello: &Hello) -> Result<Option<Finding>, Failure> {
+pub(super) fn check_hello(node: &Node, hello: &Hello) -> Result<Option<Finding>, Failure> {
     if hello.protocol != PROTOCOL || hello.version != node.version {
         let detail = format!(
             "version {} (protocol {}) on the node, {} (protocol {PROTOCOL}) here",
@@ -244,14 +250,14 @@ impl Session {
         })
     }
 
-    fn send(&self, message: &Message) {
+    pub(super) fn send(&self, message: &Message) {
         let mut line = crate::json::canonical(message);
         line.push(b'\n');
         // When nobody takes it, the answer will not come, and that is noticed.
         let _ = self.to_child.as_ref().map(|c| c.send(line));
     }
 
-    fn next(&mut self, silence: Duration) -> Result<Message, Failure> {
+    pub(super) fn next(&mut self, silence: Duration) -> Result<Message, Failure> {
         match self.messages.recv_timeout(silence) {
             Ok(Ok(message)) => Ok(message),
             Ok(Err(MessageError::Ended | MessageError::Cut))
@@ -304,9 +310,7 @@ impl Session {
                 Message::Refused { reason } => {
                     return Err(self.nonsense(&format!("it refused: {reason}")));
                 }
-                Message::Hello(_) | Message::Rehash(_) => {
-                    return Err(self.nonsense("it said something out of turn"));
-                }
+                _ => return Err(self.nonsense("it said something out of turn")),
             }
         }
     }
@@ -323,18 +327,18 @@ impl Session {
         Failure::classify(&end)
     }
 
-    fn nonsense(&mut self, why: &str) -> Failure {
+    pub(super) fn nonsense(&mut self, why: &str) -> Failure {
         self.kill();
         Failure::new(Code::AgentProtocol, why)
     }
 
     /// Nothing more will be asked.
-    fn end(mut self) {
+    pub(super) fn end(mut self) {
         self.to_child = None;
         wait(&mut self.child, FAREWELL);
     }
 
-    fn kill(&mut self) {
+    pub(super) fn kill(&mut self) {
         kill(&mut self.child);
     }
 }
@@ -474,7 +478,7 @@ pub(super) fn collect(pipe: Option<impl Read + Send + 'static>) -> Receiver<Stri
 }
 
 /// Ends ssh's shared connection.
-fn goodbye(node: &Node) {
+pub(super) fn goodbye(node: &Node) {
     let Transport::Ssh(options) = &node.replica.transport else {
         return;
     };
