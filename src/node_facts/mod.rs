@@ -104,8 +104,8 @@ pub struct Facts {
 impl Facts {
     /// Reads the sources of a node.
     pub fn read(raw: &Raw) -> Self {
-        let text = |source| raw.text(source);
-        let first_line = |source: &str| -> Option<String> {
+        let text = |source: &'static str| raw.text(source);
+        let first_line = |source: &'static str| -> Option<String> {
             let line = text(source)?.lines().next()?.trim();
             (!line.is_empty()).then(|| line.to_owned())
         };

@@ -42,7 +42,7 @@ pub fn rehash(
 ) -> anyhow::Result<Survey> {
     let listings: BTreeMap<String, Listing> = manifests
         .iter()
-        .map(|(role, m)| (role.clone(), Listing::from(m.clone())))
+        .map(|(role, m)| (role.clone(), AsRef::<Listing>::as_ref(m).clone()))
         .collect();
     let replicas = nodes.inventory.replicas();
     let looked: Vec<Vec<Looked>> = std::thread::scope(|scope| {

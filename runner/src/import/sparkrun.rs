@@ -157,13 +157,17 @@ fn arguments(
     recipe: Option<&str>,
 ) -> Result<Vec<String>, String> {
     let words = words::split(command).map_err(|e| e.to_string())?;
-    let start = words.iter().position(|w| w.starts_with('-') && w != "-m");
-    let start = match recipe {
-        Some("sglang") => words.iter().position(|w| w == "sglang.launch_server").map(|i| i + 1),
-        Some("vllm" | "vllm-ray") => words.iter().position(|w| w == "serve").map(|i| i + 1),
-        _ => start,
+    let after = |name: &str| {
+        let at = words.iter().position(|w| w == name).map(|i| i + 1);
+        at.ok_or_else(|| format!("it does not start {name}"))
     };
-    let mut rest = words.into_iter().skip(start.unwrap_or(usize::MAX)).peekable();
+    let start = match recipe {
+        Some("sglang") => after("sglang.launch_server").or_else(|_| after("serve"))?,
+        Some("vllm" | "vllm-ray") => after("serve")?,
+        // The program, and then its options.
+        _ => 1,
+    };
+    let mut rest = words.into_iter().skip(start).peekable();
     let mut out = Vec::new();
     // `vllm serve MODEL`
     if rest.peek().is_some_and(|w| !w.starts_with('-')) {
@@ -295,12 +299,15 @@ mod tests {
             ("model: m\nruntime: vllm-ray\n", Some("vllm-ray")),
             ("model: m\ncommand: python3 -m sglang.launch_server --x 1\n", Some("sglang")),
             ("model: m\ncommand: llama-server -m x --jinja\n", Some("llama-cpp")),
+            ("model: m\ncommand: sglang serve m --x 1\n", Some("sglang")),
             ("model: m\nruntime: trtllm\ncommand: vllm serve x\n", None),
         ] {
             assert_eq!(read(text).unwrap().recipe.as_deref(), recipe, "{text}");
         }
         let out = read("model: m\ncommand: python3 -m sglang.launch_server --model-path m --x 1\n");
         assert_eq!(out.unwrap().args, ["--x", "1"]);
+        let out = read("model: m\nruntime: vllm\ncommand: python3 x.py --y\n").unwrap();
+        assert!(out.args.is_empty() && out.notes[0].contains("does not start serve"));
         let out = read("model: m\ncommand: llama-server -m x --jinja -c 8\n");
         assert_eq!(out.unwrap().args, ["--jinja", "-c", "8"]);
     }
