@@ -69,7 +69,10 @@ impl One<'_> {
     /// An expectation whose fact is absent.
     fn unknown(&mut self, what: &str, source: &str) {
         let why = self.node.raw.absent(source).to_owned();
-        self.add(Code::NodeFactUnknown, format!("{what} is expected and could not be read: {why}"));
+        self.add(
+            Code::NodeFactUnknown,
+            format!("{what} is expected and could not be read: {why}"),
+        );
     }
 
     fn expectations(&mut self) {
@@ -78,11 +81,36 @@ impl One<'_> {
         let gpu = facts.gpu();
         let container = facts.container_engine.as_ref();
         let texts = [
-            ("gpu", &expect.gpu, gpu.and_then(|g| g.name.clone()), "nvidia-smi"),
-            ("driver", &expect.driver, gpu.and_then(|g| g.driver.clone()), "nvidia-smi"),
-            ("vbios", &expect.vbios, gpu.and_then(|g| g.vbios.clone()), "nvidia-smi"),
-            ("kernel", &expect.kernel, facts.kernel.clone(), "/proc/sys/kernel/osrelease"),
-            ("dgx_version", &expect.dgx_version, facts.dgx_version.clone(), "/etc/dgx-release"),
+            (
+                "gpu",
+                &expect.gpu,
+                gpu.and_then(|g| g.name.clone()),
+                "nvidia-smi",
+            ),
+            (
+                "driver",
+                &expect.driver,
+                gpu.and_then(|g| g.driver.clone()),
+                "nvidia-smi",
+            ),
+            (
+                "vbios",
+                &expect.vbios,
+                gpu.and_then(|g| g.vbios.clone()),
+                "nvidia-smi",
+            ),
+            (
+                "kernel",
+                &expect.kernel,
+                facts.kernel.clone(),
+                "/proc/sys/kernel/osrelease",
+            ),
+            (
+                "dgx_version",
+                &expect.dgx_version,
+                facts.dgx_version.clone(),
+                "/etc/dgx-release",
+            ),
             (
                 "container_engine",
                 &expect.container_engine,
@@ -106,7 +134,12 @@ impl One<'_> {
                 None => self.unknown("mem_available", "/proc/meminfo"),
                 Some(there) if there >= least => {}
                 Some(there) => {
-                    self.values(Code::NodeMemoryLow, "less memory is available than expected", least, there);
+                    self.values(
+                        Code::NodeMemoryLow,
+                        "less memory is available than expected",
+                        least,
+                        there,
+                    );
                 }
             }
         }
@@ -116,7 +149,12 @@ impl One<'_> {
                 None => self.unknown("disk_free", &format!("disk:{path}")),
                 Some(there) if there >= least => {}
                 Some(there) => {
-                    self.values(Code::NodeDiskLow, "less space is free than expected", least, there);
+                    self.values(
+                        Code::NodeDiskLow,
+                        "less space is free than expected",
+                        least,
+                        there,
+                    );
                 }
             }
         }
@@ -127,14 +165,9 @@ impl One<'_> {
         let (Some(limit), Some(clock)) = (limit_ms, self.node.clock) else {
             return;
         };
-        let limit_ns = limit.saturating_mul(1_000_000);
         // In doubt it is too far: the bound counts, not the best guess.
-        if clock.at_most_ns() > limit_ns {
-            let found = format!(
-                "{} us, known to {} us",
-                clock.offset_ns / 1000,
-                clock.error_ns.div_ceil(1000)
-            );
+        if clock.at_most_us() > limit.saturating_mul(1000) {
+            let found = format!("{} us, known to {} us", clock.offset_us, clock.error_us);
             let detail = "its clock may be further from this machine's than expected";
             self.values(Code::NodeClockOffset, detail, format!("{limit} ms"), found);
         }
@@ -246,7 +279,8 @@ impl One<'_> {
                 _ => Vec::new(),
             };
             for port in busy {
-                let detail = format!("something listens on port {port} already, and the head needs it");
+                let detail =
+                    format!("something listens on port {port} already, and the head needs it");
                 self.add(Code::NodePortBusy, detail);
             }
         }
@@ -284,7 +318,10 @@ impl One<'_> {
         let slowed = facts.gpus.iter().flatten().filter_map(|g| g.throttle);
         if let Some(throttle) = slowed.filter(|t| t.slowed()).last() {
             let names = throttle.names().join(", ");
-            self.add(Code::NodeThrottled, format!("the clocks of its GPU are held down: {names}"));
+            self.add(
+                Code::NodeThrottled,
+                format!("the clocks of its GPU are held down: {names}"),
+            );
         }
     }
 }
@@ -308,7 +345,13 @@ fn machines(inventory: &Inventory, nodes: &BTreeMap<String, Node>) -> Vec<Findin
     }
     let several = names.into_values().filter(|n| n.len() > 1);
     several
-        .map(|n| Finding::new(Code::NodesOneMachine, n.join(", "), "these nodes are one machine"))
+        .map(|n| {
+            Finding::new(
+                Code::NodesOneMachine,
+                n.join(", "),
+                "these nodes are one machine",
+            )
+        })
         .collect()
 }
 
@@ -330,7 +373,9 @@ fn differences(inventory: &Inventory, nodes: &BTreeMap<String, Node>) -> Vec<Fin
         let mut groups: BTreeMap<String, Vec<&str>> = BTreeMap::new();
         let mut unknown = Vec::new();
         for replica in inventory.replicas() {
-            let Some(node) = nodes.get(&replica.name) else { continue };
+            let Some(node) = nodes.get(&replica.name) else {
+                continue;
+            };
             match value(fact, replica, &node.facts) {
                 Some(value) => groups.entry(value).or_default().push(&replica.name),
                 None => unknown.push(replica.name.as_str()),
@@ -338,7 +383,9 @@ fn differences(inventory: &Inventory, nodes: &BTreeMap<String, Node>) -> Vec<Fin
         }
         let wanted = alike.contains(&fact);
         if groups.len() > 1 {
-            let each = groups.iter().map(|(value, names)| format!("{value} on {}", names.join(", ")));
+            let each = groups
+                .iter()
+                .map(|(value, names)| format!("{value} on {}", names.join(", ")));
             let detail = format!("{}: {}", fact.name(), each.collect::<Vec<_>>().join("; "));
             let code = match wanted {
                 true => Code::NodesNotAlike,
@@ -347,8 +394,15 @@ fn differences(inventory: &Inventory, nodes: &BTreeMap<String, Node>) -> Vec<Fin
             out.push(Finding::new(code, "cluster", detail));
         }
         if wanted && !unknown.is_empty() {
-            let detail = format!("whether the nodes are alike in {} is not known", fact.name());
-            out.push(Finding::new(Code::NodeFactUnknown, unknown.join(", "), detail));
+            let detail = format!(
+                "whether the nodes are alike in {} is not known",
+                fact.name()
+            );
+            out.push(Finding::new(
+                Code::NodeFactUnknown,
+                unknown.join(", "),
+                detail,
+            ));
         }
     }
     out

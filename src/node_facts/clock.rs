@@ -6,7 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// One exchange, in nanoseconds since the Unix epoch by the clock of each side.
+/// One exchange, in microseconds since the Unix epoch by the clock of each side.
+/// Nanoseconds would not fit into the numbers of JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exchange {
     /// Sent, by the clock here.
@@ -19,13 +20,13 @@ pub struct Exchange {
     pub t3: u64,
 }
 
-/// The distance of two clocks, in nanoseconds.
+/// The distance of two clocks, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offset {
     /// The node's clock minus this machine's.
-    pub offset_ns: i64,
+    pub offset_us: i64,
     /// The true value is not further away than this.
-    pub error_ns: u64,
+    pub error_us: u64,
     /// Exchanges that it was taken from.
     pub exchanges: u32,
 }
@@ -33,7 +34,9 @@ pub struct Offset {
 /// The offset from several exchanges; `None` without a sensible one.
 pub fn offset(exchanges: &[Exchange]) -> Option<Offset> {
     let sensible = exchanges.iter().filter_map(|e| {
-        let way = e.t3.checked_sub(e.t0)?.checked_sub(e.t2.checked_sub(e.t1)?)?;
+        let way =
+            e.t3.checked_sub(e.t0)?
+                .checked_sub(e.t2.checked_sub(e.t1)?)?;
         Some((way, *e))
     });
     let count = u32::try_from(exchanges.len()).ok()?;
@@ -41,22 +44,23 @@ pub fn offset(exchanges: &[Exchange]) -> Option<Offset> {
     let there = i128::from(e.t1) + i128::from(e.t2);
     let here = i128::from(e.t0) + i128::from(e.t3);
     Some(Offset {
-        offset_ns: i64::try_from((there - here) / 2).ok()?,
-        // Rounded up: a bound that is too small is none.
-        error_ns: way / 2 + 1,
+        offset_us: i64::try_from((there - here) / 2).ok()?,
+        // Stamps are cut off to whole microseconds, and a bound that is too small is
+        // none.
+        error_us: way / 2 + 2,
         exchanges: count,
     })
 }
 
 impl Offset {
-    /// The distance may be as large as this, in nanoseconds.
-    pub fn at_most_ns(&self) -> u64 {
-        self.offset_ns.unsigned_abs().saturating_add(self.error_ns)
+    /// The distance may be as large as this, in microseconds.
+    pub fn at_most_us(&self) -> u64 {
+        self.offset_us.unsigned_abs().saturating_add(self.error_us)
     }
 
-    /// The distance is at least this, in nanoseconds.
-    pub fn at_least_ns(&self) -> u64 {
-        self.offset_ns.unsigned_abs().saturating_sub(self.error_ns)
+    /// The distance is at least this, in microseconds.
+    pub fn at_least_us(&self) -> u64 {
+        self.offset_us.unsigned_abs().saturating_sub(self.error_us)
     }
 }
 
@@ -83,12 +87,12 @@ mod tests {
         ];
         let o = offset(&all).unwrap();
         assert_eq!(o.exchanges, 3);
-        assert_eq!(o.error_ns, 51);
-        assert!(o.offset_ns.abs_diff(5_000) <= o.error_ns, "{o:?}");
+        assert_eq!(o.error_us, 52);
+        assert!(o.offset_us.abs_diff(5_000) <= o.error_us, "{o:?}");
         let behind = offset(&[exchange(9_000_000, -7_000, 30, 30)]).unwrap();
-        assert_eq!(behind.offset_ns, -7_000);
-        assert_eq!(behind.at_most_ns(), 7_031);
-        assert_eq!(behind.at_least_ns(), 6_969);
+        assert_eq!(behind.offset_us, -7_000);
+        assert_eq!(behind.at_most_us(), 7_032);
+        assert_eq!(behind.at_least_us(), 6_968);
     }
 
     #[test]

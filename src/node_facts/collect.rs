@@ -78,7 +78,10 @@ pub fn collect(wanted: &Wanted) -> Raw {
         }
         for (name, thread) in running {
             let output = thread.join();
-            put(name, output.unwrap_or_else(|_| absent("asking for it failed")));
+            put(
+                name,
+                output.unwrap_or_else(|_| absent("asking for it failed")),
+            );
         }
     });
     raw
@@ -88,7 +91,10 @@ fn programs(wanted: &Wanted) -> Vec<(String, Vec<String>)> {
     let words = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
     let query = format!("--query-gpu={QUERY}");
     let mut out = vec![
-        ("nvidia-smi".to_owned(), words(&["nvidia-smi", &query, "--format=csv,nounits"])),
+        (
+            "nvidia-smi".to_owned(),
+            words(&["nvidia-smi", &query, "--format=csv,nounits"]),
+        ),
         ("ibdev2netdev".to_owned(), words(&["ibdev2netdev"])),
         ("ip-addr".to_owned(), words(&["ip", "-j", "addr", "show"])),
         (
@@ -103,11 +109,22 @@ fn programs(wanted: &Wanted) -> Vec<(String, Vec<String>)> {
     if !wanted.docker.is_empty() {
         let with = |rest: &[&str]| {
             let rest = rest.iter().map(|w| (*w).to_owned());
-            wanted.docker.iter().cloned().chain(rest).collect::<Vec<_>>()
+            wanted
+                .docker
+                .iter()
+                .cloned()
+                .chain(rest)
+                .collect::<Vec<_>>()
         };
-        out.push(("docker-info".to_owned(), with(&["info", "--format", "{{json .}}"])));
+        out.push((
+            "docker-info".to_owned(),
+            with(&["info", "--format", "{{json .}}"]),
+        ));
         if let Some(image) = &wanted.image {
-            out.push(("docker-image".to_owned(), with(&["image", "inspect", image])));
+            out.push((
+                "docker-image".to_owned(),
+                with(&["image", "inspect", image]),
+            ));
         }
     }
     out
@@ -166,10 +183,21 @@ fn run(words: &[String], deadline: Instant) -> Output {
         return Output::Text(String::from_utf8_lossy(&out).into_owned());
     }
     // nvidia-smi complains on its standard output.
-    let words = [err, out].into_iter().find(|w| !w.is_empty()).unwrap_or_default();
+    let words = [err, out]
+        .into_iter()
+        .find(|w| !w.is_empty())
+        .unwrap_or_default();
     let text = String::from_utf8_lossy(&words);
-    let line: String = text.lines().next().unwrap_or_default().chars().take(200).collect();
-    let how = code.map_or("was ended by a signal".to_owned(), |c| format!("ended with {c}"));
+    let line: String = text
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .take(200)
+        .collect();
+    let how = code.map_or("was ended by a signal".to_owned(), |c| {
+        format!("ended with {c}")
+    });
     absent(format!("{program} {how}: {line}"))
 }
 
@@ -200,7 +228,9 @@ fn end(child: &mut std::process::Child) {
 
 /// The GID table of a device's first port, one `INDEX GID TYPE` a line.
 fn gids(name: &str) -> Output {
-    let port = Path::new("/sys/class/infiniband").join(name).join("ports/1");
+    let port = Path::new("/sys/class/infiniband")
+        .join(name)
+        .join("ports/1");
     gid_table(&port)
 }
 
@@ -263,14 +293,20 @@ mod tests {
         assert!(facts.listening.is_some());
         assert_eq!(facts.container_engine, None);
         assert!(raw.absent("docker-image").contains("/no/such/docker"));
-        assert!(raw.absent("gids:nosuch0").contains("No such file"), "{raw:?}");
+        assert!(
+            raw.absent("gids:nosuch0").contains("No such file"),
+            "{raw:?}"
+        );
     }
 
     #[test]
     fn programs_that_fail_or_hang_cost_their_own_answer() {
         let ok = run(&words(&["printf", "%s", "a $HOME b"]), now_or_in(10_000));
         assert_eq!(ok, Output::Text("a $HOME b".to_owned()));
-        let failed = run(&words(&["sh", "-c", "echo why >&2; exit 9"]), now_or_in(10_000));
+        let failed = run(
+            &words(&["sh", "-c", "echo why >&2; exit 9"]),
+            now_or_in(10_000),
+        );
         assert_eq!(failed, absent("sh ended with 9: why"));
         let hangs = run(&words(&["sleep", "600"]), now_or_in(50));
         assert_eq!(hangs, absent("sleep did not answer in time"));

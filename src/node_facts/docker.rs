@@ -105,7 +105,11 @@ impl ImageIdentity {
             };
         }
         let of_reference = pins.reference.split_once('@').and_then(|(_, d)| digest(d));
-        let wanted = pins.manifests.iter().filter_map(|d| digest(d)).chain(of_reference);
+        let wanted = pins
+            .manifests
+            .iter()
+            .filter_map(|d| digest(d))
+            .chain(of_reference);
         let wanted: BTreeSet<Sha256Digest> = wanted.collect();
         let mut here = self.manifests.clone();
         here.extend(self.id.filter(|_| containerd_store));

@@ -116,9 +116,12 @@ pub(super) fn nvidia_smi(text: &str) -> Option<Vec<Gpu>> {
             power_limit_mw: cell(&["power.limit"]).and_then(milli),
             temperature_c: cell(&["temperature.gpu"]).and_then(|v| first_word(v).parse().ok()),
             memory_mib: number(&["memory.total"]),
-            throttle: cell(&["clocks_event_reasons.active", "clocks_throttle_reasons.active"])
-                .and_then(|v| u64::from_str_radix(v.strip_prefix("0x")?, 16).ok())
-                .map(Throttle),
+            throttle: cell(&[
+                "clocks_event_reasons.active",
+                "clocks_throttle_reasons.active",
+            ])
+            .and_then(|v| u64::from_str_radix(v.strip_prefix("0x")?, 16).ok())
+            .map(Throttle),
         });
     }
     Some(gpus)
@@ -148,5 +151,9 @@ fn milli(cell: &str) -> Option<u64> {
         return None;
     }
     let part: u64 = format!("{part:0<3}").parse().ok()?;
-    whole.parse::<u64>().ok()?.checked_mul(1000)?.checked_add(part)
+    whole
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(1000)?
+        .checked_add(part)
 }

@@ -53,7 +53,9 @@ impl Hca {
     /// means.
     pub fn auto_index(&self) -> Option<u32> {
         let mut entries = self.gids.iter();
-        entries.find(|(_, g)| g.v2 && g.ipv4().is_some()).map(|(i, _)| *i)
+        entries
+            .find(|(_, g)| g.v2 && g.ipv4().is_some())
+            .map(|(i, _)| *i)
     }
 }
 
@@ -69,12 +71,15 @@ pub(super) fn ip_json(text: &str) -> Option<BTreeMap<String, Link>> {
         let each = addresses.into_iter().flatten();
         let link = Link {
             mtu: item.get("mtu").and_then(Value::as_u64),
-            up: item.get("operstate").and_then(Value::as_str).and_then(|s| match s {
-                "UP" => Some(true),
-                "DOWN" | "LOWERLAYERDOWN" | "DORMANT" | "NOTPRESENT" => Some(false),
-                // Virtual interfaces do not say.
-                _ => None,
-            }),
+            up: item
+                .get("operstate")
+                .and_then(Value::as_str)
+                .and_then(|s| match s {
+                    "UP" => Some(true),
+                    "DOWN" | "LOWERLAYERDOWN" | "DORMANT" | "NOTPRESENT" => Some(false),
+                    // Virtual interfaces do not say.
+                    _ => None,
+                }),
             mbps: None,
             addresses: each
                 .filter_map(|a| a.get("local")?.as_str()?.parse().ok())

@@ -64,7 +64,9 @@ pub(super) fn pressure(text: &str) -> Option<Pressure> {
         let mut lines = text.lines();
         let line = lines.find_map(|l| l.strip_prefix(kind)?.strip_prefix(' '))?;
         let mut fields = line.split_whitespace();
-        let (whole, part) = fields.find_map(|f| f.strip_prefix("avg10="))?.split_once('.')?;
+        let (whole, part) = fields
+            .find_map(|f| f.strip_prefix("avg10="))?
+            .split_once('.')?;
         (part.len() == 2).then_some(())?;
         Some(whole.parse::<u64>().ok()? * 100 + part.parse::<u64>().ok()?)
     };
@@ -99,7 +101,10 @@ pub(super) fn listening(tcp: Option<&str>, tcp6: Option<&str>) -> Option<BTreeSe
     const LISTEN: &str = "0A";
     // Without IPv6 there is no such file.
     let tcp = tcp?;
-    let lines = tcp.lines().skip(1).chain(tcp6.unwrap_or_default().lines().skip(1));
+    let lines = tcp
+        .lines()
+        .skip(1)
+        .chain(tcp6.unwrap_or_default().lines().skip(1));
     let ports = lines.filter_map(|line| {
         let mut fields = line.split_whitespace().skip(1);
         let (local, _, state) = (fields.next()?, fields.next()?, fields.next()?);

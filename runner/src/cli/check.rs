@@ -78,7 +78,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let good = findings.iter().all(|f| f.severity < Severity::Error)
         && look.nodes.len() == cluster.inventory.replicas().len()
-        && weights.as_ref().is_none_or(|w| w.replicas.iter().all(|r| r.integrity == Integrity::Verified));
+        && weights.as_ref().is_none_or(|w| {
+            w.replicas
+                .iter()
+                .all(|r| r.integrity == Integrity::Verified)
+        });
     let text = match args.format {
         Format::Human => human(cluster, &look.nodes, &findings, weights.as_ref(), good),
         Format::Json => {
@@ -110,7 +114,11 @@ fn programs(cluster: &ClusterPlan) -> Vec<String> {
             let ssh = cluster.inventory.ssh().unwrap_or("ssh");
             Some(format!("starting {ssh} for {}", r.name))
         }
-        Transport::Command(c) => Some(format!("starting {} for {}", shell_line(&c.command[..1]), r.name)),
+        Transport::Command(c) => Some(format!(
+            "starting {} for {}",
+            shell_line(&c.command[..1]),
+            r.name
+        )),
     })
     .collect()
 }
@@ -124,7 +132,9 @@ fn human(
 ) -> String {
     let mut out = String::new();
     for replica in cluster.inventory.replicas() {
-        let rank = replica.rank().map_or(String::new(), |n| format!(" (rank {n})"));
+        let rank = replica
+            .rank()
+            .map_or(String::new(), |n| format!(" (rank {n})"));
         let said = match nodes.get(&replica.name) {
             Some(node) => describe(node),
             None => "not looked at".to_owned(),
@@ -153,7 +163,11 @@ fn human(
     if weights.is_none() {
         out.push_str("weights not looked at (--no-weights)\n");
     }
-    out.push_str(if good { "ready\n" } else { "NOT READY; `verify explain CODE` says more\n" });
+    out.push_str(if good {
+        "ready\n"
+    } else {
+        "NOT READY; `verify explain CODE` says more\n"
+    });
     out
 }
 
@@ -162,17 +176,26 @@ fn describe(node: &Node) -> String {
     let mut parts = Vec::new();
     match facts.gpu() {
         Some(gpu) => {
-            parts.push(gpu.name.clone().unwrap_or("a GPU without a name".to_owned()));
+            parts.push(
+                gpu.name
+                    .clone()
+                    .unwrap_or("a GPU without a name".to_owned()),
+            );
             parts.extend(gpu.driver.as_ref().map(|d| format!("driver {d}")));
         }
         None => parts.push("no GPU that its driver would tell of".to_owned()),
     }
     parts.extend(facts.dgx_version.as_ref().map(|v| format!("DGX OS {v}")));
     parts.extend(facts.kernel.as_ref().map(|k| format!("kernel {k}")));
-    parts.extend(facts.memory.available.map(|b| format!("{} MiB available", b >> 20)));
-    parts.extend(node.clock.map(|c| {
-        let us = |ns: i64| ns / 1000;
-        format!("clock {:+} us (to {} us)", us(c.offset_ns), c.error_ns.div_ceil(1000))
-    }));
+    parts.extend(
+        facts
+            .memory
+            .available
+            .map(|b| format!("{} MiB available", b >> 20)),
+    );
+    parts.extend(
+        node.clock
+            .map(|c| format!("clock {:+} us (to {} us)", c.offset_us, c.error_us)),
+    );
     parts.join(", ")
 }

@@ -109,13 +109,27 @@ fn launches(cluster: &ClusterPlan, plan: &RunPlan) -> anyhow::Result<String> {
     );
     if let (Launch::Docker, Some(image)) = (engine.launch, &extra.image) {
         let pinned = [
-            image.manifests.iter().map(|d| format!("  manifest {d}")).collect(),
-            image.config.iter().map(|d| format!("  config {d}")).collect(),
-            image.diff_ids.iter().map(|d| format!("  layer {d}")).collect::<Vec<_>>(),
+            image
+                .manifests
+                .iter()
+                .map(|d| format!("  manifest {d}"))
+                .collect(),
+            image
+                .config
+                .iter()
+                .map(|d| format!("  config {d}"))
+                .collect(),
+            image
+                .diff_ids
+                .iter()
+                .map(|d| format!("  layer {d}"))
+                .collect::<Vec<_>>(),
         ]
         .concat();
         out.push_str(&format!("image        {}\n", image.reference));
-        pinned.iter().for_each(|line| out.push_str(&format!("           {line}\n")));
+        pinned
+            .iter()
+            .for_each(|line| out.push_str(&format!("           {line}\n")));
         if !image.reference.contains("@sha256:") && pinned.is_empty() {
             out.push_str("             not pinned by any digest: the record will say so\n");
         }
@@ -127,7 +141,10 @@ fn launches(cluster: &ClusterPlan, plan: &RunPlan) -> anyhow::Result<String> {
             (.., why) => format!("unpinned ({})", why.as_deref().unwrap_or_default()),
         };
         let mode = if mount.writable { "rw" } else { "ro" };
-        out.push_str(&format!("mount        {} {mode}: {content}\n", mount.target));
+        out.push_str(&format!(
+            "mount        {} {mode}: {content}\n",
+            mount.target
+        ));
     }
     let programs = command::programs(&cluster.recipe, &cluster.inventory)?;
     out.push_str("launch, in this order:\n");
@@ -146,12 +163,21 @@ fn launches(cluster: &ClusterPlan, plan: &RunPlan) -> anyhow::Result<String> {
         } else {
             out.push_str(&format!("     {}\n", shell_line(&program.argv)));
             for (name, value) in &program.env {
-                out.push_str(&format!("     env {name}={}\n", shell_line(std::slice::from_ref(value))));
+                out.push_str(&format!(
+                    "     env {name}={}\n",
+                    shell_line(std::slice::from_ref(value))
+                ));
             }
         }
     }
     let auto = |r: &&Replica| matches!(r.node.gid_index, Some(GidIndex::Auto(_)));
-    let auto: Vec<&str> = cluster.inventory.replicas().iter().filter(auto).map(|r| r.name.as_str()).collect();
+    let auto: Vec<&str> = cluster
+        .inventory
+        .replicas()
+        .iter()
+        .filter(auto)
+        .map(|r| r.name.as_str())
+        .collect();
     if !auto.is_empty() {
         out.push_str(&format!(
             "  gid_index auto is looked up before the launch on {}\n",

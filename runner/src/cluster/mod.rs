@@ -57,8 +57,8 @@ impl<'a> Nodes<'a> {
     pub fn new(plan: &'a ClusterPlan, own: &Path) -> anyhow::Result<Self> {
         let limits = &plan.inventory.extra.limits;
         let private = private_folder()?;
-        let bytes = std::fs::read(own)
-            .with_context(|| format!("could not read {}", own.display()))?;
+        let bytes =
+            std::fs::read(own).with_context(|| format!("could not read {}", own.display()))?;
         Ok(Self {
             inventory: &plan.inventory,
             folder: plan.folder.clone(),
@@ -97,7 +97,10 @@ impl<'a> Nodes<'a> {
                 .collect();
             threads
                 .into_iter()
-                .map(|t| t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .map(|t| {
+                    t.join()
+                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                })
                 .collect()
         });
         let mut out = Look::default();
@@ -123,10 +126,12 @@ impl<'a> Nodes<'a> {
             return Ok((Node { facts, raw, clock }, Vec::new()));
         }
         let cluster = self.inventory.extra.cluster.as_ref();
-        let lock = cluster.filter(|c| c.head == replica.name).map(|c| LockRequest {
-            cluster: c.name.clone(),
-            owner: owner.to_owned(),
-        });
+        let lock = cluster
+            .filter(|c| c.head == replica.name)
+            .map(|c| LockRequest {
+                cluster: c.name.clone(),
+                owner: owner.to_owned(),
+            });
         let asked = remote::look(&self.node(replica), &wanted, lock.as_ref());
         let NodeLook {
             raw,
@@ -141,7 +146,9 @@ impl<'a> Nodes<'a> {
             .filter(|n| n.code != Code::AgentBinaryDiffers)
             .collect();
         if let Some(holder) = busy {
-            let age = holder.age_s.map_or(String::new(), |s| format!(", for {s} s"));
+            let age = holder
+                .age_s
+                .map_or(String::new(), |s| format!(", for {s} s"));
             let who = holder.owner.as_deref().unwrap_or("somebody unknown");
             let detail = format!("it is taken by {who}{age}");
             findings.push(Finding::new(Code::ClusterBusy, &replica.name, detail));

@@ -55,7 +55,10 @@ pub fn rehash(
             .collect();
         threads
             .into_iter()
-            .map(|t| t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .map(|t| {
+                t.join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
             .collect::<anyhow::Result<_>>()
     })?;
     let expected: Vec<(&str, &Listing)> = listings.iter().map(|(r, l)| (r.as_str(), l)).collect();
@@ -115,13 +118,16 @@ fn one(
         });
     }
     let Conversation { answers, .. } = ask(&nodes.node(replica), &questions, &Silent);
-    let each = questions.iter().zip(answers).map(|(q, answer)| match answer {
-        Ok(asked) => Looked::from_elsewhere(q.manifest, asked.saved.report),
-        Err(failure) => {
-            let finding = Finding::new(failure.code, &replica.name, failure.detail);
-            Looked::unreachable(&replica.name, &q.request.role, finding)
-        }
-    });
+    let each = questions
+        .iter()
+        .zip(answers)
+        .map(|(q, answer)| match answer {
+            Ok(asked) => Looked::from_elsewhere(q.manifest, asked.saved.report),
+            Err(failure) => {
+                let finding = Finding::new(failure.code, &replica.name, failure.detail);
+                Looked::unreachable(&replica.name, &q.request.role, finding)
+            }
+        });
     Ok(each.collect())
 }
 

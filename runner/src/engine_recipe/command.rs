@@ -36,11 +36,17 @@ pub struct Filled {
 /// nodes of this inventory.
 pub fn programs(recipe: &Recipe, inventory: &Inventory) -> Result<Vec<Filled>, LayoutError> {
     let plan = layout(recipe, inventory)?;
-    let engine = inventory.extra.engine.as_ref().ok_or(LayoutError::NoEngine)?;
+    let engine = inventory
+        .extra
+        .engine
+        .as_ref()
+        .ok_or(LayoutError::NoEngine)?;
     let ranks: BTreeMap<u32, &Replica> = inventory.ranks().into_iter().collect();
     let mut out = Vec::new();
     for program in &plan.programs {
-        let Some(node) = ranks.get(&program.rank) else { continue };
+        let Some(node) = ranks.get(&program.rank) else {
+            continue;
+        };
         let rank = Rank {
             number: program.rank,
             node,
@@ -107,7 +113,13 @@ pub fn container(run: &str, rank: u32) -> String {
 }
 
 /// The words of the container engine that start a program.
-pub fn docker(engine: &Engine, options: &[String], image: &str, run: &str, program: &Filled) -> Vec<String> {
+pub fn docker(
+    engine: &Engine,
+    options: &[String],
+    image: &str,
+    run: &str,
+    program: &Filled,
+) -> Vec<String> {
     let mut out = engine.docker_words();
     let mut add = |words: &[&str]| out.extend(words.iter().map(|w| (*w).to_owned()));
     let name = container(run, program.rank);

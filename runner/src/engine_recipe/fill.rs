@@ -76,9 +76,13 @@ mod tests {
     use super::*;
 
     fn values() -> Values {
-        [("rank", Some("3")), ("head:ray", Some("10.0.0.1:6379")), ("draft", None)]
-            .map(|(k, v)| (k.to_owned(), v.map(str::to_owned)))
-            .into()
+        [
+            ("rank", Some("3")),
+            ("head:ray", Some("10.0.0.1:6379")),
+            ("draft", None),
+        ]
+        .map(|(k, v)| (k.to_owned(), v.map(str::to_owned)))
+        .into()
     }
 
     #[test]
@@ -86,7 +90,17 @@ mod tests {
         let fill = |w| fill(w, &values(), &["address"]);
         assert_eq!(fill("--node-rank={rank}{rank}").unwrap(), "--node-rank=33");
         assert_eq!(fill("{head:ray}").unwrap(), "10.0.0.1:6379");
-        for word in ["{\"a\":1}", "{}", "{A}", "{1}", "{a b}", "{", "x}", "{address}", "a{{b"] {
+        for word in [
+            "{\"a\":1}",
+            "{}",
+            "{A}",
+            "{1}",
+            "{a b}",
+            "{",
+            "x}",
+            "{address}",
+            "a{{b",
+        ] {
             assert_eq!(fill(word).unwrap(), word);
         }
         assert_eq!(fill("{\"r\":{rank}}").unwrap(), "{\"r\":3}");

@@ -30,7 +30,9 @@ const KEPT: [&str; 11] = [
 #[non_exhaustive]
 pub enum LayoutError {
     /// The inventory has no ranks.
-    #[error("recipe {0:?} is for a cluster, and the inventory's nodes have no ranks (hint: rank = 0, 1, 2, …)")]
+    #[error(
+        "recipe {0:?} is for a cluster, and the inventory's nodes have no ranks (hint: rank = 0, 1, 2, …)"
+    )]
     NoRanks(String),
     /// The inventory does not say how the engine is started.
     #[error("the inventory has no [engine]")]
@@ -74,7 +76,11 @@ pub struct Rank<'a> {
 
 /// The layout that a recipe gives on an inventory's nodes.
 pub fn layout(recipe: &Recipe, inventory: &Inventory) -> Result<LayoutPlan, LayoutError> {
-    let engine = inventory.extra.engine.as_ref().ok_or(LayoutError::NoEngine)?;
+    let engine = inventory
+        .extra
+        .engine
+        .as_ref()
+        .ok_or(LayoutError::NoEngine)?;
     let ranks: Vec<Rank> = inventory
         .ranks()
         .into_iter()
@@ -161,7 +167,11 @@ fn program(
     }
     if step.args {
         words.extend(&engine.args);
-        words.extend(if head { &engine.head_args } else { &engine.worker_args });
+        words.extend(if head {
+            &engine.head_args
+        } else {
+            &engine.worker_args
+        });
     }
     words.extend(if head { &step.head } else { &step.workers });
     let keep = kept(recipe);
@@ -222,11 +232,19 @@ fn kept(recipe: &Recipe) -> Vec<String> {
 
 /// What the placeholders stand for at a rank.
 pub fn values(recipe: &Recipe, inventory: &Inventory, rank: Rank) -> Result<Values, LayoutError> {
-    let engine = inventory.extra.engine.as_ref().ok_or(LayoutError::NoEngine)?;
+    let engine = inventory
+        .extra
+        .engine
+        .as_ref()
+        .ok_or(LayoutError::NoEngine)?;
     let ranks = inventory.ranks();
     let node = &rank.node.node;
     let head = ranks.first().and_then(|(_, r)| r.node.address.clone());
-    let meeting = inventory.extra.cluster.as_ref().and_then(|c| c.rendezvous());
+    let meeting = inventory
+        .extra
+        .cluster
+        .as_ref()
+        .and_then(|c| c.rendezvous());
     let workers = |port: u16| -> Option<String> {
         let each = ranks.iter().skip(1).map(|(_, r)| {
             let address = r.node.address.as_ref()?;
@@ -249,13 +267,18 @@ pub fn values(recipe: &Recipe, inventory: &Inventory, rank: Rank) -> Result<Valu
     }
     put("program", engine.program.clone());
     // A folder of programs: with its slash in front of a name, or nothing.
-    let folder = engine.program.as_ref().map(|p| format!("{}/", p.trim_end_matches('/')));
+    let folder = engine
+        .program
+        .as_ref()
+        .map(|p| format!("{}/", p.trim_end_matches('/')));
     put("bin", Some(folder.unwrap_or_default()));
     put("served_name", Some(engine.served_name.clone()));
     put("port", Some(engine.port.to_string()));
     put("rank", Some(rank.number.to_string()));
     put("nnodes", Some(ranks.len().to_string()));
-    let parallel = engine.tensor_parallel.map_or(ranks.len().to_string(), |n| n.to_string());
+    let parallel = engine
+        .tensor_parallel
+        .map_or(ranks.len().to_string(), |n| n.to_string());
     put("tensor_parallel", Some(parallel));
     put("address", node.address.clone());
     put("head_address", head.clone());
@@ -275,7 +298,10 @@ pub fn values(recipe: &Recipe, inventory: &Inventory, rank: Rank) -> Result<Valu
     );
     for (name, port) in &recipe.ports {
         put(&format!("port:{name}"), Some(port.to_string()));
-        put(&format!("head:{name}"), head.as_ref().map(|h| format!("{h}:{port}")));
+        put(
+            &format!("head:{name}"),
+            head.as_ref().map(|h| format!("{h}:{port}")),
+        );
         put(&format!("workers:{name}"), workers(*port));
     }
     Ok(out)
@@ -311,7 +337,8 @@ fn mount(mount: &Mount) -> MountPlan {
 
 fn pins(image: &runseal::weights::Image) -> ImagePin {
     let digest = |text: &String| -> Option<Sha256Digest> {
-        text.strip_prefix("sha256:").and_then(|hex| hex.parse().ok())
+        text.strip_prefix("sha256:")
+            .and_then(|hex| hex.parse().ok())
     };
     let mut manifests: Vec<Sha256Digest> = image.manifests.iter().filter_map(digest).collect();
     // A reference by digest pins its manifest.

@@ -168,7 +168,10 @@ mod tests {
             assert_eq!(family.is_none(), *name == "endpoint", "{name}");
             assert!(parsed.steps.iter().filter(|s| s.args).count() <= 1);
             for step in &parsed.steps {
-                assert!(step.on == On::All || step.order == Order::HeadLast, "{name}");
+                assert!(
+                    step.on == On::All || step.order == Order::HeadLast,
+                    "{name}"
+                );
             }
         }
         assert_eq!(recipe("nosuch"), None);

@@ -6,7 +6,12 @@ use super::{ImportError, Imported};
 /// Prefix of variables that are handed to the containers.
 const CONTAINER: &str = "CONTAINER_";
 /// Variables that say nothing about a run.
-const PASSED_OVER: [&str; 4] = ["LOCAL_IP", "COPY_HOSTS", "CONTAINER_NAME", "DOCKER_GPU_FLAG"];
+const PASSED_OVER: [&str; 4] = [
+    "LOCAL_IP",
+    "COPY_HOSTS",
+    "CONTAINER_NAME",
+    "DOCKER_GPU_FLAG",
+];
 
 /// Reads the file as the project's own launcher does.
 pub fn read(text: &str) -> Result<Imported, ImportError> {
@@ -71,7 +76,9 @@ fn list(value: &str) -> Vec<String> {
 
 fn unquoted(value: &str) -> &str {
     for quote in ['"', '\''] {
-        let inner = value.strip_prefix(quote).and_then(|v| v.strip_suffix(quote));
+        let inner = value
+            .strip_prefix(quote)
+            .and_then(|v| v.strip_suffix(quote));
         if let Some(inner) = inner {
             return inner;
         }
@@ -82,7 +89,9 @@ fn unquoted(value: &str) -> &str {
 /// Tokens and keys do not belong in a file that is shown to others.
 pub(super) fn secret(name: &str) -> bool {
     let upper = name.to_ascii_uppercase();
-    ["TOKEN", "SECRET", "PASSWORD", "API_KEY", "CREDENTIAL"].iter().any(|w| upper.contains(w))
+    ["TOKEN", "SECRET", "PASSWORD", "API_KEY", "CREDENTIAL"]
+        .iter()
+        .any(|w| upper.contains(w))
 }
 
 #[cfg(test)]
@@ -103,7 +112,11 @@ mod tests {
         assert_eq!(out.env.len(), 1, "{:?}", out.env);
         assert_eq!(out.env["NCCL_DEBUG"], "INFO");
         let notes = out.notes.join("\n");
-        for part in ["LOCAL_IP", "CONTAINER_HF_TOKEN looks like a secret", "OTHER is not known"] {
+        for part in [
+            "LOCAL_IP",
+            "CONTAINER_HF_TOKEN looks like a secret",
+            "OTHER is not known",
+        ] {
             assert!(notes.contains(part), "{part}: {notes}");
         }
         assert!(!notes.contains("abc"));

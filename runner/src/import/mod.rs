@@ -122,11 +122,21 @@ impl Imported {
              format = \"runseal.cluster/v1\"\n\
              manifest = \"target.manifest.json\"  # attest pin weights FOLDER -o target.manifest.json\n",
         );
-        let name = self.name.as_deref().map(alias).unwrap_or("cluster".to_owned());
-        let _ = write!(out, "\n[cluster]\nname = {}\nhead = \"gx0\"\n", quoted(&name));
+        let name = self
+            .name
+            .as_deref()
+            .map(alias)
+            .unwrap_or("cluster".to_owned());
+        let _ = write!(
+            out,
+            "\n[cluster]\nname = {}\nhead = \"gx0\"\n",
+            quoted(&name)
+        );
         let hosts = match self.hosts.is_empty() {
             false => self.hosts.clone(),
-            true => (0..self.nodes.unwrap_or(1)).map(|i| format!("gx{i}.invalid")).collect(),
+            true => (0..self.nodes.unwrap_or(1))
+                .map(|i| format!("gx{i}.invalid"))
+                .collect(),
         };
         let port = self.master_port.unwrap_or(29501);
         match hosts.first().filter(|h| is_ip(h)) {
@@ -163,7 +173,8 @@ impl Imported {
                         quoted(image)
                     );
                 }
-                None => out.push_str("\n# FILL IN: the image.\n[image]\nreference = \"image.invalid\"\n"),
+                None => out
+                    .push_str("\n# FILL IN: the image.\n[image]\nreference = \"image.invalid\"\n"),
             }
             out.push_str(
                 "\n# Every node's own copy, seen by its container and pinned by the manifest.\n\
@@ -206,12 +217,17 @@ impl Imported {
 
     /// A plan that goes with the inventory.
     pub fn attest_toml(&self) -> String {
-        let mut checkpoint = format!("name = {}\n", quoted(self.model.as_deref().unwrap_or("model")));
+        let mut checkpoint = format!(
+            "name = {}\n",
+            quoted(self.model.as_deref().unwrap_or("model"))
+        );
         if let Some(revision) = &self.revision {
             let _ = writeln!(checkpoint, "revision = {}", quoted(revision));
         }
-        PLAN.replace("name = \"model\"\n", &checkpoint)
-            .replace("model = \"served\"", &format!("model = {}", quoted(&self.served())))
+        PLAN.replace("name = \"model\"\n", &checkpoint).replace(
+            "model = \"served\"",
+            &format!("model = {}", quoted(&self.served())),
+        )
     }
 }
 
@@ -263,7 +279,10 @@ mod tests {
         assert_eq!(ranks[0].1.node.hcas, ["rocep1s0f1"]);
         let extra = &inventory.extra;
         let engine = extra.engine.as_ref().unwrap();
-        assert_eq!((engine.recipe.as_str(), engine.launch), ("sglang", Launch::Docker));
+        assert_eq!(
+            (engine.recipe.as_str(), engine.launch),
+            ("sglang", Launch::Docker)
+        );
         assert_eq!((engine.port, engine.served_name.as_str()), (30000, "Big"));
         assert_eq!(engine.args, ["--reasoning-parser", "glm45"]);
         assert_eq!(extra.env["A"], "x y");
@@ -272,13 +291,22 @@ mod tests {
             Some(("10.0.0.1", 29501))
         );
         let plan = both.attest_toml();
-        assert!(plan.contains("name = \"o/Big\"\nrevision = \"abc\""), "{plan}");
-        assert!(plan.contains("model = \"Big\"") && !plan.contains("served"), "{plan}");
+        assert!(
+            plan.contains("name = \"o/Big\"\nrevision = \"abc\""),
+            "{plan}"
+        );
+        assert!(
+            plan.contains("model = \"Big\"") && !plan.contains("served"),
+            "{plan}"
+        );
 
         // A recipe alone has no nodes; what is missing is marked.
         let alone = read("sparkrun", recipe).unwrap().cluster_toml();
         Inventory::parse(&alone).unwrap();
-        assert!(alone.contains("FILL IN: host") && alone.contains("gx0.invalid"), "{alone}");
+        assert!(
+            alone.contains("FILL IN: host") && alone.contains("gx0.invalid"),
+            "{alone}"
+        );
         assert!(read("compose", "").is_err());
     }
 }

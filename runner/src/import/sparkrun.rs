@@ -64,9 +64,10 @@ fn recipe(map: &Map<String, Value>) -> Result<Imported, ImportError> {
         None => None,
         Some(port) => {
             let port = port.as_u64().and_then(|p| u16::try_from(p).ok());
-            Some(port.filter(|p| *p != 0).ok_or_else(|| {
-                ImportError("defaults.port is no port".to_owned())
-            })?)
+            Some(
+                port.filter(|p| *p != 0)
+                    .ok_or_else(|| ImportError("defaults.port is no port".to_owned()))?,
+            )
         }
     };
     out.tensor_parallel = number(&defaults, "tensor_parallel")?;
@@ -93,9 +94,23 @@ fn recipe(map: &Map<String, Value>) -> Result<Imported, ImportError> {
     }
     for key in map.keys() {
         let known = [
-            "recipe_version", "sparkrun_version", "name", "description", "model", "model_revision",
-            "runtime", "container", "min_nodes", "max_nodes", "defaults", "env", "command",
-            "metadata", "cluster_only", "solo_only", "mode",
+            "recipe_version",
+            "sparkrun_version",
+            "name",
+            "description",
+            "model",
+            "model_revision",
+            "runtime",
+            "container",
+            "min_nodes",
+            "max_nodes",
+            "defaults",
+            "env",
+            "command",
+            "metadata",
+            "cluster_only",
+            "solo_only",
+            "mode",
         ];
         if !known.contains(&key.as_str()) {
             out.note(format!("{key} was left out: look whether the run needs it"));
@@ -281,14 +296,22 @@ mod tests {
         );
         assert_eq!(out.env.len(), 1);
         let notes = out.notes.join("\n");
-        assert!(notes.contains("mods was left out") && notes.contains("HF_TOKEN looks"), "{notes}");
+        assert!(
+            notes.contains("mods was left out") && notes.contains("HF_TOKEN looks"),
+            "{notes}"
+        );
     }
 
     #[test]
     fn a_cluster_gives_nodes() {
-        let out = read("name: four\nhosts: [10.0.0.1, gx1]\ndescription: ''\nuser: nv\ncache_dir: /c\n").unwrap();
+        let out =
+            read("name: four\nhosts: [10.0.0.1, gx1]\ndescription: ''\nuser: nv\ncache_dir: /c\n")
+                .unwrap();
         assert_eq!(out.hosts, ["10.0.0.1", "gx1"]);
-        assert_eq!((out.name.as_deref(), out.user.as_deref()), (Some("four"), Some("nv")));
+        assert_eq!(
+            (out.name.as_deref(), out.user.as_deref()),
+            (Some("four"), Some("nv"))
+        );
         assert!(out.notes[0].contains("cache_dir"));
     }
 
@@ -297,8 +320,14 @@ mod tests {
         for (text, recipe) in [
             ("model: m\nruntime: sglang\n", Some("sglang")),
             ("model: m\nruntime: vllm-ray\n", Some("vllm-ray")),
-            ("model: m\ncommand: python3 -m sglang.launch_server --x 1\n", Some("sglang")),
-            ("model: m\ncommand: llama-server -m x --jinja\n", Some("llama-cpp")),
+            (
+                "model: m\ncommand: python3 -m sglang.launch_server --x 1\n",
+                Some("sglang"),
+            ),
+            (
+                "model: m\ncommand: llama-server -m x --jinja\n",
+                Some("llama-cpp"),
+            ),
             ("model: m\ncommand: sglang serve m --x 1\n", Some("sglang")),
             ("model: m\nruntime: trtllm\ncommand: vllm serve x\n", None),
         ] {

@@ -48,9 +48,7 @@ pub fn split(text: &str) -> Result<Vec<String>, WordsError> {
                 Some(c) => word.get_or_insert_default().push(c),
                 None => return Err(WordsError::Quote),
             },
-            '#' if word.is_none() => {
-                while chars.next_if(|c| *c != '\n').is_some() {}
-            }
+            '#' if word.is_none() => while chars.next_if(|c| *c != '\n').is_some() {},
             c @ ('$' | '`' | ';' | '|' | '&' | '<' | '>' | '(' | ')') => {
                 return Err(WordsError::Shell(c));
             }
@@ -68,14 +66,30 @@ mod tests {
 
     #[test]
     fn words_are_those_of_a_shell() {
-        let text = "vllm serve 'a b' \\\n  --x={y} \"q\\\"\\n\" '' -cc.ops='[\"all\"]' # end\nlast\\ one";
+        let text =
+            "vllm serve 'a b' \\\n  --x={y} \"q\\\"\\n\" '' -cc.ops='[\"all\"]' # end\nlast\\ one";
         let ours = split(text).unwrap();
         assert_eq!(
             ours,
-            ["vllm", "serve", "a b", "--x={y}", "q\"\\n", "", "-cc.ops=[\"all\"]", "last one"]
+            [
+                "vllm",
+                "serve",
+                "a b",
+                "--x={y}",
+                "q\"\\n",
+                "",
+                "-cc.ops=[\"all\"]",
+                "last one"
+            ]
         );
         let out = std::process::Command::new("sh")
-            .args(["-c", &format!("for w in {}; do printf '%s|' \"$w\"; done", text.replace("# end\n", ""))])
+            .args([
+                "-c",
+                &format!(
+                    "for w in {}; do printf '%s|' \"$w\"; done",
+                    text.replace("# end\n", "")
+                ),
+            ])
             .output()
             .unwrap();
         assert_eq!(String::from_utf8_lossy(&out.stdout), ours.join("|") + "|");
@@ -83,7 +97,15 @@ mod tests {
 
     #[test]
     fn what_a_shell_would_change_is_refused() {
-        for text in ["a $HOME", "a \"`b`\"", "a; b", "a | b", "a && b", "a > b", "$(a)"] {
+        for text in [
+            "a $HOME",
+            "a \"`b`\"",
+            "a; b",
+            "a | b",
+            "a && b",
+            "a > b",
+            "$(a)",
+        ] {
             assert!(matches!(split(text), Err(WordsError::Shell(_))), "{text}");
         }
         for text in ["'a", "\"a", "a\\"] {

@@ -41,7 +41,10 @@ pub(super) fn read(path: &Path, file: &PlanFile) -> anyhow::Result<ClusterPlan> 
         .with_context(|| format!("could not read inventory {}", path.display()))?;
     let inventory = Inventory::parse(&text).with_context(|| path.display().to_string())?;
     let Some(engine) = &inventory.extra.engine else {
-        bail!("{}: it has no [engine] (hint: docs/runner.md)", path.display());
+        bail!(
+            "{}: it has no [engine] (hint: docs/runner.md)",
+            path.display()
+        );
     };
     if engine.served_name != file.requests.model {
         bail!(
@@ -57,7 +60,10 @@ pub(super) fn read(path: &Path, file: &PlanFile) -> anyhow::Result<ClusterPlan> 
             "{}: there is no engine recipe {:?}{}",
             path.display(),
             engine.recipe,
-            hint.unwrap_or_else(|| format!(" (hint: one of {})", known.collect::<Vec<_>>().join(", ")))
+            hint.unwrap_or_else(|| format!(
+                " (hint: one of {})",
+                known.collect::<Vec<_>>().join(", ")
+            ))
         );
     };
     for role in inventory.manifests().keys() {
@@ -105,7 +111,12 @@ impl ClusterPlan {
         let cluster = self.inventory.extra.cluster.as_ref();
         EndpointPlan {
             name: cluster.map_or("cluster".to_owned(), |c| c.name.clone()),
-            replicas: self.inventory.replicas().iter().map(|r| r.name.clone()).collect(),
+            replicas: self
+                .inventory
+                .replicas()
+                .iter()
+                .map(|r| r.name.clone())
+                .collect(),
         }
     }
 
@@ -121,7 +132,9 @@ impl ClusterPlan {
             (_, _, Some(image)) => match (&image.manifests[..], image.config) {
                 ([one], _) => Pin::Sha256(*one),
                 ([], Some(_)) => unpinned("the image is pinned by its configuration"),
-                ([], None) if !image.diff_ids.is_empty() => unpinned("the image is pinned by its layers"),
+                ([], None) if !image.diff_ids.is_empty() => {
+                    unpinned("the image is pinned by its layers")
+                }
                 ([], None) => unpinned("the inventory has no digest of the image"),
                 _ => unpinned("the image is pinned by any of several manifests"),
             },

@@ -60,9 +60,12 @@ fn folder() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("model")).unwrap();
     fs::write(dir.path().join("model/config.json"), "{}").unwrap();
-    in_folder(dir.path(), &["pin", "weights", "model", "-o", "target.json"])
-        .assert()
-        .success();
+    in_folder(
+        dir.path(),
+        &["pin", "weights", "model", "-o", "target.json"],
+    )
+    .assert()
+    .success();
     let plan = include_str!("../../src/import/plan.toml");
     let plan = plan.replace("model = \"served\"", "model = \"big\"");
     fs::write(dir.path().join("attest.toml"), plan).unwrap();
@@ -108,7 +111,10 @@ fn plan_show_prints_every_command_in_its_order() {
     assert_eq!(plan.engine.layout.as_ref().unwrap().programs.len(), 2);
     assert_eq!(plan.endpoints[0].replicas, ["gx0", "gx1"]);
     let text = String::from_utf8_lossy(bytes);
-    assert!(!text.contains("10.0.0.") && !text.contains(".lan"), "{text}");
+    assert!(
+        !text.contains("10.0.0.") && !text.contains(".lan"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -117,18 +123,63 @@ fn slips_in_a_clusters_plan_are_named() {
     let plan = fs::read_to_string(dir.path().join("attest.toml")).unwrap();
     let cluster = fs::read_to_string(dir.path().join("cluster.toml")).unwrap();
     let slips = [
-        ("plan", "model = \"big\"", "model = \"small\"", "the inventory serves \"big\""),
-        ("plan", "name = \"model\"", "name = \"model\"\nmanifest = \"x\"", "remove `manifest`"),
-        ("plan", "role = \"target\"", "role = \"draft\"", "the plan no checkpoint of that role"),
-        ("plan", "[load]", "[engine]\nrecipe = \"reference\"\n[load]", "stand there"),
+        (
+            "plan",
+            "model = \"big\"",
+            "model = \"small\"",
+            "the inventory serves \"big\"",
+        ),
+        (
+            "plan",
+            "name = \"model\"",
+            "name = \"model\"\nmanifest = \"x\"",
+            "remove `manifest`",
+        ),
+        (
+            "plan",
+            "role = \"target\"",
+            "role = \"draft\"",
+            "the plan no checkpoint of that role",
+        ),
+        (
+            "plan",
+            "[load]",
+            "[engine]\nrecipe = \"reference\"\n[load]",
+            "stand there",
+        ),
         ("plan", "cluster.toml\"", "absent.toml\"", "absent.toml"),
-        ("cluster", "\"sglang\"", "\"sglagn\"", "did you mean \"sglang\"?"),
+        (
+            "cluster",
+            "\"sglang\"",
+            "\"sglagn\"",
+            "did you mean \"sglang\"?",
+        ),
         ("cluster", "\"sglang\"", "\"trt\"", "one of sglang, vllm"),
         ("cluster", "\"sglang\"", "\"reference\"", "has no ranks"),
-        ("cluster", "served_name", "servedname", "did you mean `served_name`?"),
-        ("cluster", "\"glm45\"", "\"{nnode}\"", "did you mean {nnodes}?"),
-        ("cluster", "rendezvous = \"10.0.0.1:29501\"", "", "{rendezvous} has no value"),
-        ("cluster", "name = \"spark2\"", "name = \"spark2\"\ntopology = \"x\"", "unknown variant"),
+        (
+            "cluster",
+            "served_name",
+            "servedname",
+            "did you mean `served_name`?",
+        ),
+        (
+            "cluster",
+            "\"glm45\"",
+            "\"{nnode}\"",
+            "did you mean {nnodes}?",
+        ),
+        (
+            "cluster",
+            "rendezvous = \"10.0.0.1:29501\"",
+            "",
+            "{rendezvous} has no value",
+        ),
+        (
+            "cluster",
+            "name = \"spark2\"",
+            "name = \"spark2\"\ntopology = \"x\"",
+            "unknown variant",
+        ),
     ];
     for (which, from, to, says) in slips {
         let (file, text) = match which {
@@ -156,7 +207,11 @@ fn local(extra: &str) -> tempfile::TempDir {
     let dir = folder();
     let copy = |to: &str| {
         fs::create_dir(dir.path().join(to)).unwrap();
-        fs::copy(dir.path().join("model/config.json"), dir.path().join(to).join("config.json")).unwrap();
+        fs::copy(
+            dir.path().join("model/config.json"),
+            dir.path().join(to).join("config.json"),
+        )
+        .unwrap();
     };
     copy("m1");
     let nodes = "[[node]]\nname = \"gx0\"\nrank = 0\ntransport = \"local\"\npath = \"model\"\n\
@@ -174,14 +229,20 @@ fn local(extra: &str) -> tempfile::TempDir {
 
 /// Exit code, and the code of every finding.
 fn check(dir: &Path, args: &[&str]) -> (i32, Vec<String>, serde_json::Value) {
-    let args: Vec<&str> = ["check", "--format", "json"].iter().chain(args).copied().collect();
+    let args: Vec<&str> = ["check", "--format", "json"]
+        .iter()
+        .chain(args)
+        .copied()
+        .collect();
     let out = in_folder(dir, &args).output().unwrap();
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     let err = String::from_utf8_lossy(&out.stderr).into_owned();
     let value: serde_json::Value =
         serde_json::from_str(text.trim()).unwrap_or_else(|e| panic!("{e}: {text}{err}"));
     let findings = value["findings"].as_array().unwrap().iter();
-    let codes = findings.map(|f| f["code"].as_str().unwrap().to_owned()).collect();
+    let codes = findings
+        .map(|f| f["code"].as_str().unwrap().to_owned())
+        .collect();
     (out.status.code().unwrap(), codes, value)
 }
 
@@ -193,17 +254,29 @@ fn check_looks_at_the_nodes_and_rehashes_them() {
     let dir = local(&format!("port = {port}"));
     // Somebody does.
     let (code, codes, _) = check(dir.path(), &[]);
-    assert_eq!((code, codes), (1, vec!["node-port-busy".to_owned(), "nodes-one-machine".to_owned()]));
+    assert_eq!(
+        (code, codes),
+        (
+            1,
+            vec!["node-port-busy".to_owned(), "nodes-one-machine".to_owned()]
+        )
+    );
     drop(free);
     let (code, codes, value) = check(dir.path(), &[]);
     assert_eq!((code, codes), (0, vec!["nodes-one-machine".to_owned()]));
     assert_eq!(value["good"], true);
     assert_eq!(value["weights"]["replicas"].as_array().unwrap().len(), 2);
-    assert!(value["nodes"]["gx0"]["facts"]["memory"]["total"].as_u64().unwrap() > 0);
-    in_folder(dir.path(), &["check"])
-        .assert()
-        .success()
-        .stdout(contains("gx1 (rank 1)").and(contains("gx1  target: verified")).and(contains("ready\n")));
+    assert!(
+        value["nodes"]["gx0"]["facts"]["memory"]["total"]
+            .as_u64()
+            .unwrap()
+            > 0
+    );
+    in_folder(dir.path(), &["check"]).assert().success().stdout(
+        contains("gx1 (rank 1)")
+            .and(contains("gx1  target: verified"))
+            .and(contains("ready\n")),
+    );
 
     // One byte on one node.
     fs::write(dir.path().join("m1/config.json"), "[]").unwrap();
@@ -212,14 +285,21 @@ fn check_looks_at_the_nodes_and_rehashes_them() {
     assert!(codes.contains(&"digest-mismatch".to_owned()), "{codes:?}");
     let out = in_folder(dir.path(), &["check"]).assert().code(1);
     let text = String::from_utf8_lossy(&out.get_output().stdout).into_owned();
-    assert!(text.contains("gx1  target: MISMATCH") && text.contains("NOT READY"), "{text}");
+    assert!(
+        text.contains("gx1  target: MISMATCH") && text.contains("NOT READY"),
+        "{text}"
+    );
     // Nobody looks when told not to, and that is said.
     let (code, codes, value) = check(dir.path(), &["--no-weights"]);
     assert_eq!((code, codes), (0, vec!["nodes-one-machine".to_owned()]));
     assert_eq!(value.get("weights"), None);
     // One folder under two names.
     let text = fs::read_to_string(dir.path().join("cluster.toml")).unwrap();
-    fs::write(dir.path().join("cluster.toml"), text.replace("\"m1\"", "\"model\"")).unwrap();
+    fs::write(
+        dir.path().join("cluster.toml"),
+        text.replace("\"m1\"", "\"model\""),
+    )
+    .unwrap();
     let (code, codes, _) = check(dir.path(), &[]);
     assert_eq!(code, 1);
     assert!(codes.contains(&"replica-duplicate".to_owned()), "{codes:?}");
@@ -232,7 +312,11 @@ fn check_fails_what_is_expected_and_not_known_and_nodes_that_do_not_answer() {
     let dir = local("port = 1\n[expect]\ngpu = \"NVIDIA GB10\"\nmem_available = 1");
     let (code, codes, _) = check(dir.path(), &["--no-weights"]);
     let gpus = Path::new("/proc/driver/nvidia").exists();
-    let first = if gpus { "node-fact-unexpected" } else { "node-fact-unknown" };
+    let first = if gpus {
+        "node-fact-unexpected"
+    } else {
+        "node-fact-unknown"
+    };
     assert_eq!(code, 1);
     assert_eq!(codes, [first, first, "nodes-one-machine"]);
 

@@ -235,16 +235,28 @@ fn init_writes_an_inventory_whose_comments_are_true() {
 fn init_imports_what_people_already_have() {
     let dir = tempfile::tempdir().unwrap();
     let put = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
-    put(".env", "CLUSTER_NODES=10.0.0.1,10.0.0.2\nETH_IF=enp1s0f1np1\nIB_IF=rocep1s0f1\nCONTAINER_HF_TOKEN=abc\n");
-    put("recipe.yaml", "model: o/Big\nruntime: sglang\ncontainer: sg:1\ncommand: python3 -m sglang.launch_server --x 1\n");
+    put(
+        ".env",
+        "CLUSTER_NODES=10.0.0.1,10.0.0.2\nETH_IF=enp1s0f1np1\nIB_IF=rocep1s0f1\nCONTAINER_HF_TOKEN=abc\n",
+    );
+    put(
+        "recipe.yaml",
+        "model: o/Big\nruntime: sglang\ncontainer: sg:1\ncommand: python3 -m sglang.launch_server --x 1\n",
+    );
     put("bad.yaml", "model: [\n");
     let from = ["--from", "spark-vllm-docker", ".env", "--from", "sparkrun"];
     let with = |last: &str| {
         let args: Vec<&str> = ["init"].into_iter().chain(from).chain([last]).collect();
         in_folder(dir.path(), &args)
     };
-    with("bad.yaml").assert().code(2).stderr(contains("bad.yaml: line 2"));
-    with("absent.yaml").assert().code(2).stderr(contains("absent.yaml"));
+    with("bad.yaml")
+        .assert()
+        .code(2)
+        .stderr(contains("bad.yaml: line 2"));
+    with("absent.yaml")
+        .assert()
+        .code(2)
+        .stderr(contains("absent.yaml"));
     in_folder(dir.path(), &["init", "--from", "compose", ".env"])
         .assert()
         .code(2)
@@ -260,7 +272,14 @@ fn init_imports_what_people_already_have() {
     let text = fs::read_to_string(dir.path().join("cluster.toml")).unwrap();
     let inventory = runseal::weights::Inventory::parse(&text).unwrap();
     assert_eq!(inventory.ranks().len(), 2);
-    assert!(fs::read_to_string(dir.path().join("attest.toml")).unwrap().contains("inventory = "));
+    assert!(
+        fs::read_to_string(dir.path().join("attest.toml"))
+            .unwrap()
+            .contains("inventory = ")
+    );
     // Never over something.
-    with("recipe.yaml").assert().code(2).stderr(contains("left alone"));
+    with("recipe.yaml")
+        .assert()
+        .code(2)
+        .stderr(contains("left alone"));
 }

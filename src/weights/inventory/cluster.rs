@@ -341,11 +341,17 @@ impl NodeSettings {
 impl Image {
     pub(super) fn check(&self) -> Result<(), String> {
         let odd = |c: char| c.is_control() || c.is_whitespace();
-        if self.reference.is_empty() || self.reference.starts_with('-') || self.reference.contains(odd)
+        if self.reference.is_empty()
+            || self.reference.starts_with('-')
+            || self.reference.contains(odd)
         {
             return Err(format!("{:?} is not an image", self.reference));
         }
-        let all = self.manifests.iter().chain(&self.config).chain(&self.diff_ids);
+        let all = self
+            .manifests
+            .iter()
+            .chain(&self.config)
+            .chain(&self.diff_ids);
         for text in all {
             let digest = text.strip_prefix("sha256:").map(str::parse::<Sha256Digest>);
             if !matches!(digest, Some(Ok(_))) {
@@ -412,11 +418,17 @@ impl Engine {
         // An option without effect would read as if it had one.
         let given = [
             ("program", self.program.is_some(), Launch::Process),
-            ("program_sha256", self.program_sha256.is_some(), Launch::Process),
+            (
+                "program_sha256",
+                self.program_sha256.is_some(),
+                Launch::Process,
+            ),
             ("docker", !self.docker.is_empty(), Launch::Docker),
             ("docker_args", self.docker_args.is_some(), Launch::Docker),
         ];
-        if let Some((option, _, with)) = given.iter().find(|(_, is, with)| *is && *with != self.launch)
+        if let Some((option, _, with)) = given
+            .iter()
+            .find(|(_, is, with)| *is && *with != self.launch)
         {
             return Err(format!(
                 "{option:?} means nothing with launch = {:?} (hint: it goes with {:?})",
@@ -429,11 +441,21 @@ impl Engine {
         {
             return Err(format!("program {program:?} is not an absolute path"));
         }
-        if self.docker.first().is_some_and(|w| w.is_empty() || w.starts_with('-')) {
+        if self
+            .docker
+            .first()
+            .is_some_and(|w| w.is_empty() || w.starts_with('-'))
+        {
             return Err("docker does not begin with a program".to_owned());
         }
-        let words = self.args.iter().chain(&self.head_args).chain(&self.worker_args);
-        let words = words.chain(&self.docker).chain(self.docker_args.iter().flatten());
+        let words = self
+            .args
+            .iter()
+            .chain(&self.head_args)
+            .chain(&self.worker_args);
+        let words = words
+            .chain(&self.docker)
+            .chain(self.docker_args.iter().flatten());
         match words.into_iter().find(|w| w.contains('\0')) {
             Some(word) => Err(format!("{word:?} holds a NUL")),
             None => Ok(()),

@@ -315,7 +315,10 @@ impl Inventory {
         match head.map(|head| head.node.rank) {
             Some(Some(0)) => Ok(()),
             Some(_) => Err(format!("head {:?} does not have rank 0", cluster.head)),
-            None => Err(format!("head {:?} is no node of this inventory", cluster.head)),
+            None => Err(format!(
+                "head {:?} is no node of this inventory",
+                cluster.head
+            )),
         }
         .map_err(of("cluster"))
     }

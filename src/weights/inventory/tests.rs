@@ -224,44 +224,103 @@ fn mistakes_in_a_cluster_are_named() {
         ("hcas =", "hca =", "did you mean `hcas`?"),
         ("[expect]", "[expects]", "did you mean `expect`?"),
         ("driver =", "drivers =", "did you mean `driver`?"),
-        ("[[node]]\nname = \"gx1\"", "[[nodes]]\nname = \"gx1\"", "did you mean `node`?"),
-        ("launch = \"docker\"", "launch = \"doker\"", "did you mean `docker`?"),
-        ("topology = \"direct\"", "topology = \"star\"", "unknown variant `star`"),
+        (
+            "[[node]]\nname = \"gx1\"",
+            "[[nodes]]\nname = \"gx1\"",
+            "did you mean `node`?",
+        ),
+        (
+            "launch = \"docker\"",
+            "launch = \"doker\"",
+            "did you mean `docker`?",
+        ),
+        (
+            "topology = \"direct\"",
+            "topology = \"star\"",
+            "unknown variant `star`",
+        ),
         ("\"kernel\", ", "\"kernal\", ", "did you mean `kernel`?"),
         ("\"spark2\"", "\"Spark 2\"", "[cluster]: name"),
-        ("head = \"gx0\"", "head = \"gx7\"", "no node of this inventory"),
+        (
+            "head = \"gx0\"",
+            "head = \"gx7\"",
+            "no node of this inventory",
+        ),
         ("head = \"gx0\"", "head = \"gx1\"", "does not have rank 0"),
         ("10.0.0.1:29501", "10.0.0.1", "not ADDRESS:PORT"),
         ("10.0.0.1:29501", "10.0.0.1:0", "not ADDRESS:PORT"),
         ("rank = 1", "rank = 0", "not 0 to 1"),
         ("rank = 1", "rank = 2", "not 0 to 1"),
         ("rank = 1", "", "has no rank while others have"),
-        ("address = \"10.0.0.2\"", "address = \"10.0.0.2 x\"", "not an address"),
+        (
+            "address = \"10.0.0.2\"",
+            "address = \"10.0.0.2 x\"",
+            "not an address",
+        ),
         ("\"rocep1s0f1\"", "\"a b\"", "name of a device"),
         ("gid_index = 3", "gid_index = \"three\"", "line "),
         ("NCCL_NET", "\"1X\"", "[env]: \"1X\" is not the name"),
         ("NCCL_DEBUG", "\"A-B\"", "\"A-B\" is not the name"),
         ("sha256:00", "sha512:00", "[image]: "),
-        ("reference = \"reg.lan/sglang:1\"", "reference = \"-v\"", "is not an image"),
+        (
+            "reference = \"reg.lan/sglang:1\"",
+            "reference = \"-v\"",
+            "is not an image",
+        ),
         ("port = 30000", "port = 0", "port 0"),
         ("port = 30000", "port = 70000", "line "),
-        ("launch = \"docker\"", "launch = \"docker\"\nprogram = \"/x\"", "means nothing"),
-        ("launch = \"docker\"", "launch = \"process\"\nprogram = \"x\"", "not an absolute path"),
+        (
+            "launch = \"docker\"",
+            "launch = \"docker\"\nprogram = \"/x\"",
+            "means nothing",
+        ),
+        (
+            "launch = \"docker\"",
+            "launch = \"process\"\nprogram = \"x\"",
+            "not an absolute path",
+        ),
         ("ready_s = 1800", "ready_s = 0", "[limits]: ready_s"),
-        ("checkpoint = \"target\"", "", "either a source or a checkpoint"),
-        ("checkpoint = \"target\"", "checkpoint = \"adapter\"", "no checkpoint has the role"),
-        ("checkpoint = \"target\"", "checkpoint = \"target\"\nwritable = true", "not mounted writable"),
-        ("checkpoint = \"target\"", "checkpoint = \"target\"\nunpinned = \"x\"", "by its manifest"),
+        (
+            "checkpoint = \"target\"",
+            "",
+            "either a source or a checkpoint",
+        ),
+        (
+            "checkpoint = \"target\"",
+            "checkpoint = \"adapter\"",
+            "no checkpoint has the role",
+        ),
+        (
+            "checkpoint = \"target\"",
+            "checkpoint = \"target\"\nwritable = true",
+            "not mounted writable",
+        ),
+        (
+            "checkpoint = \"target\"",
+            "checkpoint = \"target\"\nunpinned = \"x\"",
+            "by its manifest",
+        ),
         ("unpinned = \"made anew\"", "", "needs either a sha256"),
         ("source = \"/var", "source = \"var", "not an absolute path"),
-        ("target = \"/cache\"", "target = \"/models/target\"", "mounted twice"),
-        ("target = \"/cache\"", "target = \"/ca:che\"", "not an absolute path"),
+        (
+            "target = \"/cache\"",
+            "target = \"/models/target\"",
+            "mounted twice",
+        ),
+        (
+            "target = \"/cache\"",
+            "target = \"/ca:che\"",
+            "not an absolute path",
+        ),
     ] {
         assert!(CLUSTER.contains(from), "{from}");
         let e = complaint(&CLUSTER.replacen(from, to, 1));
         assert!(e.contains(says), "{from} -> {to}: {e}");
     }
-    let without = CLUSTER.replace("[image]", "[limits]").replacen("reference = \"reg.lan/sglang:1\"", "", 1);
+    let without =
+        CLUSTER
+            .replace("[image]", "[limits]")
+            .replacen("reference = \"reg.lan/sglang:1\"", "", 1);
     assert!(complaint(&without).contains("line "));
     let start = CLUSTER.find("[image]").unwrap();
     let end = CLUSTER.find("[env]").unwrap();

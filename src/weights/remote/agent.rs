@@ -56,16 +56,16 @@ pub fn serve(
                 })?;
                 say(&answer)?;
             }
-            Ok(Message::Clock { sent }) => {
-                let received = unix_ns();
+            Ok(Message::Clock { sent_us }) => {
+                let received_us = unix_us();
                 say(&Message::Time {
-                    sent,
-                    received,
-                    answered: unix_ns(),
+                    sent_us,
+                    received_us,
+                    answered_us: unix_us(),
                 })?;
             }
             Ok(Message::Lock(request)) => {
-                let now_s = unix_ns() / 1_000_000_000;
+                let now_s = unix_us() / 1_000_000;
                 say(&match lock::take(&lock::folder(), &request, now_s) {
                     Ok(lock::Taken::Held(file)) => {
                         held.push(file);
@@ -78,8 +78,7 @@ pub fn serve(
                 })?;
             }
             Ok(Message::Look(wanted)) => {
-                let answer =
-                    with_heartbeat(&say, |_| Message::Facts(Box::new(collect(&wanted))))?;
+                let answer = with_heartbeat(&say, |_| Message::Facts(Box::new(collect(&wanted))))?;
                 say(&answer)?;
             }
             Ok(_) => say(&Message::Refused {
@@ -95,10 +94,10 @@ pub fn serve(
     }
 }
 
-/// This machine's clock, in nanoseconds since the Unix epoch.
-pub(super) fn unix_ns() -> u64 {
+/// This machine's clock, in microseconds since the Unix epoch.
+pub(super) fn unix_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX))
+    since.map_or(0, |d| u64::try_from(d.as_micros()).unwrap_or(u64::MAX))
 }
 
 /// Works, and says every half second how far it is. When the caller no longer

@@ -90,7 +90,9 @@ pub(super) fn take(folder: &Path, request: &LockRequest, now_s: u64) -> io::Resu
 fn holder(file: &mut File, now_s: u64) -> Holder {
     let mut text = String::new();
     let read = file.take(4096).read_to_string(&mut text);
-    let known = read.ok().and_then(|_| serde_json::from_str::<Text>(&text).ok());
+    let known = read
+        .ok()
+        .and_then(|_| serde_json::from_str::<Text>(&text).ok());
     Holder {
         age_s: known.as_ref().map(|t| now_s.saturating_sub(t.since_unix_s)),
         owner: known.map(|t| t.owner),

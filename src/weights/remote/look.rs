@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::agent::unix_ns;
+use super::agent::unix_us;
 use super::failure::Failure;
 use super::lock::{Holder, LockRequest};
 use super::protocol::Message;
@@ -33,21 +33,13 @@ const EXCHANGES: usize = 8;
 
 /// Asks one node what it is, in one session. With `lock` it is also asked for the
 /// cluster, which is then taken until the session ends.
-pub fn look(
-    node: &Node,
-    wanted: &Wanted,
-    lock: Option<&LockRequest>,
-) -> Result<NodeLook, Failure> {
+pub fn look(node: &Node, wanted: &Wanted, lock: Option<&LockRequest>) -> Result<NodeLook, Failure> {
     let looked = look_at(node, wanted, lock);
     goodbye(node);
     looked
 }
 
-fn look_at(
-    node: &Node,
-    wanted: &Wanted,
-    lock: Option<&LockRequest>,
-) -> Result<NodeLook, Failure> {
+fn look_at(node: &Node, wanted: &Wanted, lock: Option<&LockRequest>) -> Result<NodeLook, Failure> {
     let (mut session, hello) = greet(node)?;
     let notes = check_hello(node, &hello)?.into_iter().collect();
     let mut busy = None;
@@ -64,18 +56,18 @@ fn look_at(
     }
     let mut exchanges = Vec::new();
     for _ in 0..EXCHANGES {
-        let t0 = unix_ns();
-        session.send(&Message::Clock { sent: t0 });
+        let t0 = unix_us();
+        session.send(&Message::Clock { sent_us: t0 });
         match session.next(node.silence)? {
             Message::Time {
-                sent,
-                received,
-                answered,
-            } if sent == t0 => exchanges.push(Exchange {
+                sent_us,
+                received_us,
+                answered_us,
+            } if sent_us == t0 => exchanges.push(Exchange {
                 t0,
-                t1: received,
-                t2: answered,
-                t3: unix_ns(),
+                t1: received_us,
+                t2: answered_us,
+                t3: unix_us(),
             }),
             _ => return Err(session.nonsense("it did not tell its time when asked")),
         }

@@ -39,7 +39,7 @@ pub mod ssh;
 pub use agent::{AgentError, serve};
 pub use command::{Reach, Spawn};
 pub use failure::Failure;
-pub use push::Program;
 pub use lock::{Holder, LockRequest};
 pub use look::{NodeLook, look};
+pub use push::Program;
 pub use session::{Asked, Conversation, Node, Question, Told, ask};

@@ -121,19 +121,19 @@ pub enum Message {
     Hello(Hello),
     /// The caller asks for a rehash.
     Rehash(Box<Request>),
-    /// The caller's clock, in nanoseconds since the Unix epoch: what is the agent's?
+    /// The caller's clock, in microseconds since the Unix epoch: what is the agent's?
     Clock {
         /// When this was sent, by the caller's clock.
-        sent: u64,
+        sent_us: u64,
     },
     /// The agent's clock.
     Time {
-        /// The question's `sent`, repeated.
-        sent: u64,
+        /// The question's `sent_us`, repeated.
+        sent_us: u64,
         /// When the question was read, by the agent's clock.
-        received: u64,
+        received_us: u64,
         /// When this was written, by the agent's clock.
-        answered: u64,
+        answered_us: u64,
     },
     /// The caller wants the cluster for as long as it stays connected.
     Lock(LockRequest),

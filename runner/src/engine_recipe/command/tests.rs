@@ -34,7 +34,8 @@ fn started(name: &str, engine: &str) -> Vec<Filled> {
 
 fn lines(programs: &[Filled]) -> Vec<String> {
     let each = programs.iter();
-    each.map(|p| format!("{} {}: {}", p.rank, p.step, p.argv.join(" "))).collect()
+    each.map(|p| format!("{} {}: {}", p.rank, p.step, p.argv.join(" ")))
+        .collect()
 }
 
 #[test]
@@ -45,7 +46,10 @@ fn sglang_on_four_nodes() {
     let list: Vec<String> = args.split_whitespace().map(|w| format!("{w:?}")).collect();
     let programs = started(
         "sglang",
-        &format!("launch = \"docker\"\nserved_name = \"NAME\"\nargs = [{}]\n{IMAGE}", list.join(", ")),
+        &format!(
+            "launch = \"docker\"\nserved_name = \"NAME\"\nargs = [{}]\n{IMAGE}",
+            list.join(", ")
+        ),
     );
     let args: Vec<&str> = args.split_whitespace().collect();
     let wanted: Vec<String> = [3, 2, 1, 0]
@@ -63,7 +67,12 @@ fn sglang_on_four_nodes() {
     assert_eq!(env["NCCL_IB_HCA"], "rocep1s0f1,roceP2p1s0f1");
     assert_eq!(env["NCCL_IB_GID_INDEX"], "4");
     assert_eq!(programs[3].env["NCCL_IB_GID_INDEX"], "3");
-    for name in ["NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "UCX_NET_DEVICES"] {
+    for name in [
+        "NCCL_SOCKET_IFNAME",
+        "GLOO_SOCKET_IFNAME",
+        "TP_SOCKET_IFNAME",
+        "UCX_NET_DEVICES",
+    ] {
         assert_eq!(env[name], "enp1s0f1np1", "{name}");
     }
 }
@@ -80,7 +89,11 @@ fn vllm_on_four_nodes() {
     let docker = docker.replace("served_name = \"DIR\"", "served_name = \"/DIR\"");
     let wanted = |first: &str, draft: &str| -> Vec<String> {
         let line = |r: u32| {
-            let last = if r == 0 { "--host 0.0.0.0 --port 8000" } else { "--headless" };
+            let last = if r == 0 {
+                "--host 0.0.0.0 --port 8000"
+            } else {
+                "--headless"
+            };
             format!(
                 "{r} serve: {first} --tensor-parallel-size 4 --nnodes 4 --node-rank {r} --master-addr 10.0.0.1 --master-port \
                  29501 --distributed-executor-backend mp --kv-cache-dtype fp8_e4m3 --speculative-config \
@@ -100,7 +113,12 @@ fn vllm_on_four_nodes() {
     let first = "/opt/vllm/bin/vllm serve /data/model";
     assert_eq!(lines(&programs), wanted(first, "/data/draft"));
     let programs = started("vllm", &process.replace("\"DIR\"", "\"big\""));
-    assert!(programs[0].argv.join(" ").contains(" mp --served-model-name big --kv-cache-dtype"));
+    assert!(
+        programs[0]
+            .argv
+            .join(" ")
+            .contains(" mp --served-model-name big --kv-cache-dtype")
+    );
 }
 
 #[test]
@@ -144,7 +162,10 @@ fn engines_of_several_programs() {
     assert!(ray[4].exec && !ray[0].exec);
     let mentat = started("vllm-mentat", &engine);
     assert_eq!(mentat.len(), 5);
-    assert_eq!(lines(&mentat)[0], "3 agent: mentatd start --address 10.0.0.1:6379 --block");
+    assert_eq!(
+        lines(&mentat)[0],
+        "3 agent: mentatd start --address 10.0.0.1:6379 --block"
+    );
     assert_eq!(mentat[0].env["MENTAT_GROUP"], "big");
     let llama = started(
         "llama-cpp",
@@ -164,31 +185,53 @@ fn engines_of_several_programs() {
 fn the_plan_names_no_machine() {
     let engine = format!("launch = \"docker\"\nserved_name = \"big\"\n{IMAGE}");
     for name in ["sglang", "vllm", "vllm-ray", "vllm-mentat"] {
-        let inventory = inventory(&format!("[engine]\nrecipe = \"{name}\"\nport = 8000\n{engine}"));
+        let inventory = inventory(&format!(
+            "[engine]\nrecipe = \"{name}\"\nport = 8000\n{engine}"
+        ));
         let plan = layout(&recipe(name).unwrap(), &inventory).unwrap();
         let text = serde_json::to_string(&plan).unwrap();
         for hidden in ["10.0.0.", "gx0.lan", "/data/", "IMG"] {
             assert!(!text.contains(hidden), "{name}: {hidden}: {text}");
         }
-        assert!(text.contains("{rendezvous") || text.contains("{head:"), "{name}: {text}");
+        assert!(
+            text.contains("{rendezvous") || text.contains("{head:"),
+            "{name}: {text}"
+        );
     }
 }
 
 #[test]
 fn what_does_not_go_together_is_named() {
     let complaint = |name: &str, engine: &str| {
-        let inventory = inventory(&format!("[engine]\nrecipe = \"{name}\"\nport = 8000\nserved_name = \"x\"\n{engine}"));
-        programs(&recipe(name).unwrap(), &inventory).unwrap_err().to_string()
+        let inventory = inventory(&format!(
+            "[engine]\nrecipe = \"{name}\"\nport = 8000\nserved_name = \"x\"\n{engine}"
+        ));
+        programs(&recipe(name).unwrap(), &inventory)
+            .unwrap_err()
+            .to_string()
     };
-    let e = complaint("sglang", &format!("launch = \"docker\"\nargs = [\"{{adress}}\"]\n{IMAGE}"));
-    assert!(e.contains("serve of rank 3") && e.contains("did you mean {address}?"), "{e}");
+    let e = complaint(
+        "sglang",
+        &format!("launch = \"docker\"\nargs = [\"{{adress}}\"]\n{IMAGE}"),
+    );
+    assert!(
+        e.contains("serve of rank 3") && e.contains("did you mean {address}?"),
+        "{e}"
+    );
     let e = complaint("sglang", "launch = \"process\"\n");
     assert!(e.contains("needs `program`"), "{e}");
     let e = complaint("reference", "launch = \"process\"\nprogram = \"/x\"\n");
     assert!(e.contains("has no ranks"), "{e}");
     // Not mounted: the engine could not find it.
-    let e = complaint("sglang", "launch = \"docker\"\n[image]\nreference = \"IMG\"\n");
+    let e = complaint(
+        "sglang",
+        "launch = \"docker\"\n[image]\nreference = \"IMG\"\n",
+    );
     assert!(e.contains("{model} has no value"), "{e}");
-    let e = complaint("sglang", &format!("launch = \"docker\"\n[env]\nX = \"{{adapter}}\"\n{IMAGE}").replace("[env]", "[env]"));
+    let e = complaint(
+        "sglang",
+        &format!("launch = \"docker\"\n[env]\nX = \"{{adapter}}\"\n{IMAGE}")
+            .replace("[env]", "[env]"),
+    );
     assert!(e.contains("X of rank 3: {adapter} has no value"), "{e}");
 }
