@@ -315,8 +315,8 @@ impl One<'_> {
         if facts.clock_synchronised == Some(false) {
             self.add(Code::NodeClockFree, "its clock is not held to any other");
         }
-        let slowed = facts.gpus.iter().flatten().filter_map(|g| g.throttle);
-        if let Some(throttle) = slowed.filter(|t| t.slowed()).last() {
+        let mut slowed = facts.gpus.iter().flatten().filter_map(|g| g.throttle);
+        if let Some(throttle) = slowed.rfind(|t| t.slowed()) {
             let names = throttle.names().join(", ");
             self.add(
                 Code::NodeThrottled,

@@ -29,12 +29,12 @@ pub struct Pressure {
 
 /// A value of a file in the form of shell variables. Of several the last counts.
 pub(super) fn shell_value(text: &str, name: &str) -> Option<String> {
-    let values = text.lines().filter_map(|line| {
+    let mut values = text.lines().filter_map(|line| {
         let value = line.trim().strip_prefix(name)?.strip_prefix('=')?.trim();
         let bare = value.strip_prefix('"').and_then(|v| v.strip_suffix('"'));
         Some(bare.unwrap_or(value))
     });
-    let value = values.last()?;
+    let value = values.next_back()?;
     (!value.is_empty()).then(|| value.to_owned())
 }
 
