@@ -719,6 +719,84 @@ codes! {
         "The signing key was made by the run that it signs.",
         "The record is consistent with itself; who signed it is not established.",
         "Get the fingerprint by another channel.";
+
+    // Nodes of a cluster, before anything is started on them.
+    ClusterBusy = "cluster-busy", Error,
+        "Another run has the cluster.",
+        "Two runs at once would measure each other.",
+        "Wait for its end; the finding says whose it is and how old. The lock goes with the connection of its owner.";
+    NodeFactUnknown = "node-fact-unknown", Error,
+        "The inventory expects something of a node, and the node could not say whether it holds.",
+        "What was not looked at does not hold: a check in doubt fails.",
+        "The finding names the program or file that gave no answer; repair it, or take the expectation out.";
+    NodeFactUnexpected = "node-fact-unexpected", Error,
+        "A node's GPU, driver, firmware, kernel, DGX OS or container engine is another one than the inventory expects.",
+        "Figures of another driver or system are figures of another machine.",
+        "Update the node, or the expectation if the change was meant.";
+    NodeMemoryLow = "node-memory-low", Error,
+        "Less memory is available on a node than the inventory expects.",
+        "With unified memory the model, the cache and every other program share it; an engine that starts with too little is killed later.",
+        "End what else runs there, or drop the page cache that a download left behind.";
+    NodeDiskLow = "node-disk-low", Error,
+        "Less space is free where the checkpoint lies than the inventory expects.",
+        "Logs and caches of the engine need room; a full disk ends a run.",
+        "Free some, or lower the expectation.";
+    NodeClockOffset = "node-clock-offset", Error,
+        "A node's clock may be further from the clock of the measuring machine than the inventory allows.",
+        "Logs of several nodes cannot be laid side by side, and reports carry times that never were.",
+        "Synchronise the clocks (chrony, systemd-timesyncd). A slow connection widens the bound: measure again.";
+    NodeInterface = "node-interface", Error,
+        "An interface that the inventory names is not there, or is down.",
+        "The ranks would not find each other, or would fall back to a slow network.",
+        "`ip link` on the node shows the names; check the cable and the inventory.";
+    NodeAddress = "node-address", Error,
+        "No interface of a node has the address that the inventory gives it.",
+        "Ranks and addresses are mixed up: a rank would be told an address of another machine.",
+        "Compare `ip addr` on the node with `address` and `rank` in the inventory.";
+    NodeMtuLow = "node-mtu-low", Error,
+        "The MTU of a fast interface is below the expected one.",
+        "Small packets cost throughput, and nodes with unlike MTUs can hang.",
+        "Set the same MTU on all nodes and on the switch.";
+    NodeLinkSlow = "node-link-slow", Error,
+        "A fast interface runs at a lower speed than expected.",
+        "Tensor parallelism is bounded by the slowest link.",
+        "Check cable, port and switch: a bad cable often negotiates half the speed.";
+    NodeHca = "node-hca", Error,
+        "An RDMA device of the inventory is not there, its port is down, or it lacks the RoCE address to be used.",
+        "The engine would fall back to TCP without a word, or not start.",
+        "`ibdev2netdev` and `show_gids` on the node list what is there; correct `hcas` or `gid_index`.";
+    NodePortBusy = "node-port-busy", Error,
+        "Something listens already on a port that the head needs.",
+        "The engine could not start, or requests would go to somebody else's server.",
+        "`attest clean` removes leftovers of ours; anything else is not ours to end: choose another port or end it yourself.";
+    NodeImage = "node-image", Error,
+        "The image on a node is not the pinned one, or is not there.",
+        "The node would run other software than the plan says.",
+        "Pull or load the pinned image there; `docker image inspect` shows the digests.";
+    NodesNotAlike = "nodes-not-alike", Error,
+        "The nodes differ in something in which the inventory wants them alike.",
+        "The slowest or oldest node decides for all, and failures show on one rank only.",
+        "Bring the nodes to the same state, or take the word out of `alike`.";
+    NodesDiffer = "nodes-differ", Note,
+        "The nodes differ in GPU, driver, firmware, system, MTU or link speed.",
+        "That may be meant; a reader should know it.",
+        "Name the fact in `expect.alike` to make it an error.";
+    NodesOneMachine = "nodes-one-machine", Note,
+        "Several nodes have one boot id: they are one machine.",
+        "Their ranks share its memory and its links.",
+        "Nothing, if that is meant; otherwise correct the addresses in the inventory.";
+    NodeImageUnpinned = "node-image-unpinned", Note,
+        "The inventory has no digest by which the image on a node could be known again.",
+        "The record will not say which software ran.",
+        "Add `config` or `diff_ids` to [image], or a reference with @sha256:….";
+    NodeClockFree = "node-clock-free", Note,
+        "A node says that its clock is not synchronised.",
+        "It will drift away from the others.",
+        "Start chrony or systemd-timesyncd there.";
+    NodeThrottled = "node-throttled", Note,
+        "Heat, power or the hardware holds the clocks of a node's GPU down.",
+        "What is measured is then a hot or throttled machine.",
+        "Let it cool, look at its fans and its supply; some states go away only with a restart.";
 }
 
 impl fmt::Display for Code {

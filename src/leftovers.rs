@@ -87,6 +87,24 @@ pub fn made<T>(
     Ok((thing, Entry(id)))
 }
 
+/// A folder that only this user can enter, for ssh's sockets. Their paths must be
+/// short, so a long temporary folder is passed over.
+pub fn private_folder() -> io::Result<(tempfile::TempDir, Entry)> {
+    let temp = std::env::temp_dir();
+    let temp = match temp.as_os_str().len() <= 40 {
+        true => temp,
+        false => PathBuf::from("/tmp"),
+    };
+    let mine = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    let folder = || {
+        tempfile::Builder::new()
+            .prefix("runseal-")
+            .permissions(mine)
+            .tempdir_in(temp)
+    };
+    made(folder, |f| f.path())
+}
+
 /// Enters something to do before the program ends.
 pub fn goodbye(say: impl FnOnce() + Send + 'static) -> Entry {
     let mut list = list();

@@ -22,6 +22,7 @@ pub mod keys;
 pub mod leftovers;
 pub mod length;
 pub mod metrics;
+pub mod node_facts;
 pub mod oms;
 pub mod plan;
 pub mod policy;

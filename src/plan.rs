@@ -11,12 +11,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 mod input;
+mod layout;
 mod load;
 mod remote;
 
 pub use input::{Api, InputPlan, Language};
 pub use remote::{ADDRESSES, RECIPE as REMOTE_RECIPE, RemotePlan};
 
+pub use layout::{ImagePin, LayoutPlan, MountContent, MountPlan, ProgramPlan, RankPlan};
 pub use load::{LoadPlan, MAX_MILLIHERTZ, MAX_RETRY, RETRIABLE, RetryPlan, StagePlan};
 
 use crate::digest::Sha256Digest;
@@ -183,6 +185,9 @@ pub struct EnginePlan {
     /// measurement, by path. Plans of earlier versions have none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub documents: Vec<String>,
+    /// A multi-node engine: programs per rank instead of `argv` and `env` per replica.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layout: Option<LayoutPlan>,
 }
 
 /// Settings of every request.
@@ -336,6 +341,9 @@ impl RunPlan {
                     ));
                 }
             }
+        }
+        if let Some(layout) = &self.engine.layout {
+            layout.check(&self.replicas)?;
         }
         self.load.check()?;
         if self.load.concurrency == 0 || self.load.repetitions == 0 {

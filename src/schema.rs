@@ -21,7 +21,7 @@ use crate::plan::RunPlan;
 use crate::record::RecordStatement;
 use crate::response::{Response, RunHeader};
 use crate::suite::{Case, SuiteToml};
-use crate::weights::{Manifest, ReplicaReport};
+use crate::weights::{InventoryFile, Manifest, ReplicaReport};
 
 /// Title prefix and file name of every schema, with its generator.
 type Generator = fn() -> Value;
@@ -65,6 +65,7 @@ pub const ALL: &[(&str, Generator)] = &[
     ),
     ("comparison", generate::<crate::comparison::Comparison>),
     ("policy", generate::<crate::policy::file::PolicyToml>),
+    ("cluster", generate::<InventoryFile>),
 ];
 
 fn generate<T: JsonSchema>() -> Value {

@@ -9,6 +9,8 @@ use runseal::{digest::Sha256Digest, relpath::RelPath};
 
 /// The default plan, which `attest init` writes.
 pub const PLAN: &str = include_str!("attest.toml");
+/// The commented inventory of the built-in plan, which `attest init` writes.
+pub const CLUSTER: &str = include_str!("cluster.toml");
 /// Name of the built-in checkpoint in a plan.
 pub const CHECKPOINT: &str = "builtin:reference";
 

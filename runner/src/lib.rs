@@ -3,7 +3,10 @@
 
 pub mod builtin;
 pub mod client;
+pub mod cluster;
+pub mod engine_recipe;
 mod event_line;
+pub mod import;
 pub mod plan_file;
 pub mod recorder;
 pub mod reference;

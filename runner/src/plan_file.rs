@@ -18,11 +18,14 @@ use serde::Deserialize;
 
 use crate::builtin::{self, SuiteFiles};
 
+mod cluster;
 mod hints;
 mod limits;
 pub mod remote;
 
 use remote::Remote;
+
+pub use cluster::ClusterPlan;
 
 /// Name of the file in the current folder.
 pub const FILE: &str = "attest.toml";
@@ -34,13 +37,17 @@ struct PlanFile {
     suite: String,
     #[serde(default)]
     withholdable: Vec<String>,
+    /// Inventory of a cluster, which then names replicas, manifests and engine.
+    #[serde(default)]
+    inventory: Option<String>,
     #[serde(default)]
     checkpoint: Vec<CheckpointEntry>,
     #[serde(default)]
     replica: Vec<ReplicaEntry>,
     #[serde(default)]
     endpoint: Vec<EndpointEntry>,
-    engine: EngineEntry,
+    #[serde(default)]
+    engine: Option<EngineEntry>,
     requests: RequestsEntry,
     load: LoadEntry,
     timeouts_ms: TimeoutsMs,
@@ -54,7 +61,9 @@ struct PlanFile {
 struct CheckpointEntry {
     role: String,
     name: String,
-    manifest: String,
+    /// The inventory's, when there is one.
+    #[serde(default)]
+    manifest: Option<String>,
     #[serde(default)]
     revision: Option<String>,
 }
@@ -190,6 +199,8 @@ pub struct Resolved {
     pub remotes: BTreeMap<String, Remote>,
     /// The executable that the reference engine is started from.
     pub executable: PathBuf,
+    /// The cluster that it runs on, when the plan names an inventory.
+    pub cluster: Option<ClusterPlan>,
 }
 
 /// Reads a plan and pins everything it names.
@@ -222,16 +233,25 @@ pub fn resolve(source: &Source, executable: &Path) -> anyhow::Result<Resolved> {
         );
     }
 
+    let cluster = match &file.inventory {
+        None => None,
+        Some(name) => Some(cluster::read(&folder.join(name), &file)?),
+    };
     let mut manifests = BTreeMap::new();
     let mut builtin_roles = Vec::new();
     let mut checkpoints = Vec::new();
     for c in file.checkpoint {
         limits::role(&c.role)?;
-        let manifest = if c.manifest == builtin::CHECKPOINT {
+        let named = match (&cluster, &c.manifest) {
+            (Some(cluster), _) => cluster.manifest(&c.role)?,
+            (None, Some(name)) => folder.join(name),
+            (None, None) => bail!("plan: the checkpoint {} names no manifest", c.role),
+        };
+        let manifest = if c.manifest.as_deref() == Some(builtin::CHECKPOINT) {
             builtin_roles.push(c.role.clone());
             builtin::manifest()?
         } else {
-            let path = folder.join(&c.manifest);
+            let path = named;
             let bytes = std::fs::read(&path)
                 .with_context(|| format!("could not read manifest {}", path.display()))?;
             Manifest::parse(&bytes).with_context(|| format!("manifest {}", path.display()))?
@@ -245,16 +265,19 @@ pub fn resolve(source: &Source, executable: &Path) -> anyhow::Result<Resolved> {
         manifests.insert(c.role, manifest);
     }
 
-    let replicas: Vec<ReplicaPlan> = file
-        .replica
-        .into_iter()
-        .map(|r| ReplicaPlan {
-            name: r.name,
-            node: r.node,
-            transport: "local".into(),
-            paths: r.paths,
-        })
-        .collect();
+    let replicas: Vec<ReplicaPlan> = match &cluster {
+        Some(cluster) => cluster.replicas(),
+        None => file
+            .replica
+            .into_iter()
+            .map(|r| ReplicaPlan {
+                name: r.name,
+                node: r.node,
+                transport: "local".into(),
+                paths: r.paths,
+            })
+            .collect(),
+    };
     for r in &replicas {
         let known = |role: &String| checkpoints.iter().any(|c| c.role == *role);
         if let Some(key) = r.paths.keys().find(|k| !known(k)) {
@@ -268,7 +291,9 @@ pub fn resolve(source: &Source, executable: &Path) -> anyhow::Result<Resolved> {
         }
     }
     let mut remotes = BTreeMap::new();
-    let endpoints = if file.endpoint.is_empty() {
+    let endpoints = if let Some(cluster) = &cluster {
+        vec![cluster.endpoint()]
+    } else if file.endpoint.is_empty() {
         replicas
             .iter()
             .map(|r| EndpointPlan {
@@ -291,7 +316,12 @@ pub fn resolve(source: &Source, executable: &Path) -> anyhow::Result<Resolved> {
         endpoints
     };
     let mut withholdable = file.withholdable;
-    if file.engine.recipe == REMOTE_RECIPE && !withholdable.iter().any(|w| w == ADDRESSES) {
+    if file
+        .engine
+        .as_ref()
+        .is_some_and(|e| e.recipe == REMOTE_RECIPE)
+        && !withholdable.iter().any(|w| w == ADDRESSES)
+    {
         withholdable.push(ADDRESSES.to_owned());
     }
     let asks_on = file.requests.extra.get("ignore_eos") == Some(&serde_json::Value::Bool(true));
@@ -313,12 +343,13 @@ pub fn resolve(source: &Source, executable: &Path) -> anyhow::Result<Resolved> {
         checkpoints,
         replicas,
         endpoints,
-        engine: engine(
-            file.engine,
-            &file.requests.model,
-            file.requests.api,
-            executable,
-        )?,
+        engine: match (&cluster, file.engine) {
+            (Some(cluster), _) => cluster.engine()?,
+            (None, Some(entry)) => {
+                engine(entry, &file.requests.model, file.requests.api, executable)?
+            }
+            (None, None) => bail!("plan: there is no [engine] (hint: `attest init` writes a plan)"),
+        },
         requests: RequestSettings {
             model: file.requests.model,
             temperature: file.requests.temperature,
@@ -346,7 +377,7 @@ pub fn resolve(source: &Source, executable: &Path) -> anyhow::Result<Resolved> {
     limits::check(&plan)?;
     limits::batches(&plan, &suite.toml)?;
     limits::lengths(&plan, &suite.toml)?;
-    for e in &plan.endpoints {
+    for e in plan.endpoints.iter().filter(|_| cluster.is_none()) {
         if e.remote.is_none() && e.replicas.len() != 1 {
             bail!(
                 "endpoint {}: the reference engine serves one replica per endpoint, not {}",
@@ -363,6 +394,7 @@ pub fn resolve(source: &Source, executable: &Path) -> anyhow::Result<Resolved> {
         builtin_roles,
         remotes,
         executable: executable.to_owned(),
+        cluster,
     })
 }
 
@@ -423,6 +455,7 @@ fn engine(
             env: BTreeMap::new(),
             path: api.path().into(),
             documents: Vec::new(),
+            layout: None,
         });
     }
     if entry.recipe != "reference" {
@@ -458,5 +491,6 @@ fn engine(
         env: BTreeMap::new(),
         path: api.path().into(),
         documents: documents.iter().map(|d| (*d).to_owned()).collect(),
+        layout: None,
     })
 }

@@ -57,6 +57,12 @@ pub const FAMILIES: [&Family; 4] = [
 
 /// The family of an engine recipe.
 pub fn family(recipe: &str) -> Option<&'static Family> {
+    // Several ways to start one kind of server.
+    let recipe = match recipe {
+        "llama-cpp" => "llama.cpp",
+        "vllm-ray" | "vllm-mentat" => "vllm",
+        other => other,
+    };
     FAMILIES.into_iter().find(|f| f.recipe == recipe)
 }
 

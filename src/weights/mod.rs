@@ -46,8 +46,11 @@ mod values;
 pub use agree::{Agreement, FileAgreement, Group, agree};
 pub use check::check_report;
 pub use hashing::{Pace, PageCache, Reading};
+pub(crate) use inventory::File as InventoryFile;
 pub use inventory::{
-    CommandTemplate, INVENTORY_FORMAT, Inventory, InventoryError, Replica, Role, Ssh, Transport,
+    Alike, Auto, Cluster, CommandTemplate, Engine, Expect, Extra, GidIndex, INVENTORY_FORMAT,
+    Image, Inventory, InventoryError, Launch, Limits, Mount, NodeSettings, Replica, Role, Ssh,
+    Topology, Transport,
 };
 pub use layout::{Chosen, Claim, Layout, LayoutKind, LocateError, Place, Wanted};
 pub(crate) use links::{Followed, follow};

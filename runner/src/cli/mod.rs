@@ -4,6 +4,7 @@
 //! aborted, refused or tainted. 2: could not run. Each subcommand is one file and
 //! one line in [`dispatch`].
 
+mod check;
 mod close;
 mod engine;
 mod export;
@@ -42,6 +43,7 @@ enum Command {
     Keygen(keygen::Args),
     Pin(pin::Args),
     Plan(plan::Args),
+    Check(check::Args),
     Run(run::Args),
     Close(close::Args),
     Export(export::Args),
@@ -57,6 +59,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Keygen(args) => keygen::run(args),
         Command::Pin(args) => pin::run(args),
         Command::Plan(args) => plan::run(args),
+        Command::Check(args) => check::run(args),
         Command::Run(args) => run::run(args),
         Command::Close(args) => close::run(args),
         Command::Export(args) => export::run(args),

@@ -3,9 +3,13 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::Subcommand;
-use runseal::plan::Pin;
-use runseal_runner::plan_file::{Source, resolve};
+use runseal::plan::{Pin, RunPlan};
+use runseal::weights::remote::command::shell_line;
+use runseal::weights::{GidIndex, Launch, Replica};
+use runseal_runner::engine_recipe::command;
+use runseal_runner::plan_file::{ClusterPlan, Source, resolve};
 
 use super::{Format, complain, own_path, print};
 
@@ -86,18 +90,23 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         print(&out)?;
         return Ok(ExitCode::SUCCESS);
     }
-    out.push_str("launch, in this order, each with exactly this environment:\n");
-    for r in &plan.replicas {
-        let paths = each(&r.paths, ": ").join(", ");
-        out.push_str(&format!("  {} on {} from {paths}\n", r.name, r.node));
-        out.push_str(&format!(
-            "    {}\n",
-            plan.argv(r, &exe.display().to_string(), "0").join(" ")
-        ));
-        out.push_str(&format!(
-            "    env {}\n",
-            each(&plan.engine.env, "=").join(" ")
-        ));
+    match &resolved.cluster {
+        Some(cluster) => out.push_str(&launches(cluster, plan)?),
+        None => {
+            out.push_str("launch, in this order, each with exactly this environment:\n");
+            for r in &plan.replicas {
+                let paths = each(&r.paths, ": ").join(", ");
+                out.push_str(&format!("  {} on {} from {paths}\n", r.name, r.node));
+                out.push_str(&format!(
+                    "    {}\n",
+                    plan.argv(r, &exe.display().to_string(), "0").join(" ")
+                ));
+                out.push_str(&format!(
+                    "    env {}\n",
+                    each(&plan.engine.env, "=").join(" ")
+                ));
+            }
+        }
     }
     print(&out)?;
     Ok(ExitCode::SUCCESS)
@@ -107,4 +116,99 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 fn each(map: &std::collections::BTreeMap<String, String>, between: &str) -> Vec<String> {
     let pairs = map.iter();
     pairs.map(|(k, v)| format!("{k}{between}{v}")).collect()
+}
+
+/// Every command of a cluster's launch, ready to be pasted into a shell on its node.
+/// RUN stands for the run id, which is not known yet.
+fn launches(cluster: &ClusterPlan, plan: &RunPlan) -> anyhow::Result<String> {
+    let extra = &cluster.inventory.extra;
+    let engine = extra.engine.as_ref();
+    let engine = engine.context("the inventory has no [engine]")?;
+    let layout = plan.engine.layout.as_ref();
+    let layout = layout.context("the plan has no layout")?;
+    let mut out = format!(
+        "engine       {} ({}), launch {}\n",
+        cluster.recipe.name,
+        cluster.recipe.about,
+        engine.launch.name()
+    );
+    if let (Launch::Docker, Some(image)) = (engine.launch, &extra.image) {
+        let pinned = [
+            image
+                .manifests
+                .iter()
+                .map(|d| format!("  manifest {d}"))
+                .collect(),
+            image
+                .config
+                .iter()
+                .map(|d| format!("  config {d}"))
+                .collect(),
+            image
+                .diff_ids
+                .iter()
+                .map(|d| format!("  layer {d}"))
+                .collect::<Vec<_>>(),
+        ]
+        .concat();
+        out.push_str(&format!("image        {}\n", image.reference));
+        pinned
+            .iter()
+            .for_each(|line| out.push_str(&format!("           {line}\n")));
+        if !image.reference.contains("@sha256:") && pinned.is_empty() {
+            out.push_str("             not pinned by any digest: the record will say so\n");
+        }
+    }
+    for mount in &extra.mounts {
+        let content = match (mount.checkpoint, mount.sha256, &mount.unpinned) {
+            (Some(role), ..) => format!("the node's {role}, pinned by its manifest"),
+            (_, Some(digest), _) => format!("sha256 {digest}"),
+            (.., why) => format!("unpinned ({})", why.as_deref().unwrap_or_default()),
+        };
+        let mode = if mount.writable { "rw" } else { "ro" };
+        out.push_str(&format!(
+            "mount        {} {mode}: {content}\n",
+            mount.target
+        ));
+    }
+    let programs = command::programs(&cluster.recipe, &cluster.inventory)?;
+    out.push_str("launch, in this order:\n");
+    for (i, program) in programs.iter().enumerate() {
+        out.push_str(&format!(
+            "  {}. {}, rank {} on {}\n",
+            i + 1,
+            program.step,
+            program.rank,
+            program.node
+        ));
+        if engine.launch == Launch::Docker {
+            let image = extra.image.as_ref().map_or("", |i| i.reference.as_str());
+            let words = command::docker(engine, &layout.docker_args, image, "RUN", program);
+            out.push_str(&format!("     {}\n", shell_line(&words)));
+        } else {
+            out.push_str(&format!("     {}\n", shell_line(&program.argv)));
+            for (name, value) in &program.env {
+                out.push_str(&format!(
+                    "     env {name}={}\n",
+                    shell_line(std::slice::from_ref(value))
+                ));
+            }
+        }
+    }
+    let auto = |r: &&Replica| matches!(r.node.gid_index, Some(GidIndex::Auto(_)));
+    let auto: Vec<&str> = cluster
+        .inventory
+        .replicas()
+        .iter()
+        .filter(auto)
+        .map(|r| r.name.as_str())
+        .collect();
+    if !auto.is_empty() {
+        out.push_str(&format!(
+            "  gid_index auto is looked up before the launch on {}\n",
+            auto.join(", ")
+        ));
+    }
+    out.push_str("teardown in the opposite order\n");
+    Ok(out)
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use runseal_runner::plan_file::{Source, resolve};
 use runseal_runner::run::finish::check_scorer;
 use runseal_runner::run::lock::FolderLock;
@@ -39,6 +39,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     complain(&format!("using {}", source.describe()));
     let exe = own_path()?;
     let resolved = resolve(&source, &exe)?;
+    if resolved.cluster.is_some() {
+        bail!(
+            "this version does not launch engines on a cluster yet (hint: `attest plan show` prints the commands, `attest check` looks at the nodes)"
+        );
+    }
     // Before anything is made or sent. The keys themselves go to the client only.
     let mut headers = std::collections::BTreeMap::new();
     for (name, remote) in &resolved.remotes {

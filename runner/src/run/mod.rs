@@ -48,6 +48,7 @@ use signals::Asked;
 
 pub use finish::Finished;
 pub use stop::Stop;
+pub use verify::INVENTORY;
 
 /// What the program gives a run.
 pub struct Inputs {

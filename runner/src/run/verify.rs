@@ -62,6 +62,8 @@ pub fn write_inventory(resolved: &Resolved) -> anyhow::Result<Vec<String>> {
     ] {
         match std::fs::read(name) {
             Ok(there) if there == bytes => {}
+            // With comments, or in another order of keys.
+            Ok(there) if name == INVENTORY && says(&there, &inventory) => {}
             Ok(_) => notes.push(format!(
                 "preflight: ./{name} is there with other contents and was left alone; `verify weights` \
                  reads that one"
@@ -73,6 +75,12 @@ pub fn write_inventory(resolved: &Resolved) -> anyhow::Result<Vec<String>> {
         }
     }
     Ok(notes)
+}
+
+/// True when a file is this inventory, however it is written.
+fn says(text: &[u8], inventory: &Inventory) -> bool {
+    let text = std::str::from_utf8(text).ok();
+    text.and_then(|t| Inventory::parse(t).ok()).as_ref() == Some(inventory)
 }
 
 impl Run {

@@ -4,6 +4,7 @@
 #[allow(dead_code)]
 mod support;
 
+mod cluster;
 mod keys;
 mod output;
 mod plan;

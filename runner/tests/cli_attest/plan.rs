@@ -190,3 +190,96 @@ fn a_shipped_name_on_other_bytes_is_refused_before_anything_runs() {
         .stderr(contains("name of a shipped suite"));
     assert!(work.bundles().is_empty() && !work.path("keys").exists());
 }
+
+/// The inventory that init writes is the one that a run writes, with comments; and
+/// the settings in the comments are settings.
+#[test]
+fn init_writes_an_inventory_whose_comments_are_true() {
+    let dir = tempfile::tempdir().unwrap();
+    in_folder(dir.path(), &["init"]).assert().success();
+    let file = dir.path().join("cluster.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    let inventory = runseal::weights::Inventory::parse(&text).unwrap();
+    assert_eq!(inventory.replicas().len(), 4);
+    assert!(inventory.ranks().is_empty());
+    // A run finds what it wants in it and says nothing.
+    let out = in_folder(dir.path(), &["run"]).assert().success();
+    let err = String::from_utf8_lossy(&out.get_output().stderr).into_owned();
+    assert!(!err.contains("left alone"), "{err}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), text);
+
+    let start = text.find("\n[[replica]]").unwrap();
+    let uncommented: String = text[..start]
+        .lines()
+        .map(|l| match l.strip_prefix('#') {
+            Some(rest) if !rest.is_empty() && !rest.starts_with(' ') => format!("{rest}\n"),
+            _ => format!("{l}\n"),
+        })
+        .collect();
+    let cluster = runseal::weights::Inventory::parse(&uncommented).unwrap();
+    assert_eq!(cluster.ranks().len(), 2);
+    let schema = serde_json::to_value(toml::from_str::<toml::Value>(&uncommented).unwrap());
+    runseal::schema::validate("cluster", &schema.unwrap()).unwrap();
+
+    // Mine stays mine.
+    fs::remove_file(dir.path().join("attest.toml")).unwrap();
+    fs::write(&file, "mine").unwrap();
+    in_folder(dir.path(), &["init"])
+        .assert()
+        .success()
+        .stdout(contains("cluster.toml (was there)"));
+    assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
+}
+
+#[test]
+fn init_imports_what_people_already_have() {
+    let dir = tempfile::tempdir().unwrap();
+    let put = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+    put(
+        ".env",
+        "CLUSTER_NODES=10.0.0.1,10.0.0.2\nETH_IF=enp1s0f1np1\nIB_IF=rocep1s0f1\nCONTAINER_HF_TOKEN=abc\n",
+    );
+    put(
+        "recipe.yaml",
+        "model: o/Big\nruntime: sglang\ncontainer: sg:1\ncommand: python3 -m sglang.launch_server --x 1\n",
+    );
+    put("bad.yaml", "model: [\n");
+    let from = ["--from", "spark-vllm-docker", ".env", "--from", "sparkrun"];
+    let with = |last: &str| {
+        let args: Vec<&str> = ["init"].into_iter().chain(from).chain([last]).collect();
+        in_folder(dir.path(), &args)
+    };
+    with("bad.yaml")
+        .assert()
+        .code(2)
+        .stderr(contains("bad.yaml: line 2"));
+    with("absent.yaml")
+        .assert()
+        .code(2)
+        .stderr(contains("absent.yaml"));
+    in_folder(dir.path(), &["init", "--from", "compose", ".env"])
+        .assert()
+        .code(2)
+        .stderr(contains("spark-vllm-docker, sparkrun"));
+    assert!(!dir.path().join("cluster.toml").exists() && !dir.path().join("keys").exists());
+
+    let out = with("recipe.yaml")
+        .assert()
+        .success()
+        .stdout(contains("FILL IN"))
+        .stderr(contains("CONTAINER_HF_TOKEN looks like a secret"));
+    assert!(!String::from_utf8_lossy(&out.get_output().stderr).contains("abc"));
+    let text = fs::read_to_string(dir.path().join("cluster.toml")).unwrap();
+    let inventory = runseal::weights::Inventory::parse(&text).unwrap();
+    assert_eq!(inventory.ranks().len(), 2);
+    assert!(
+        fs::read_to_string(dir.path().join("attest.toml"))
+            .unwrap()
+            .contains("inventory = ")
+    );
+    // Never over something.
+    with("recipe.yaml")
+        .assert()
+        .code(2)
+        .stderr(contains("left alone"));
+}

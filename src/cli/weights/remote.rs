@@ -87,7 +87,8 @@ pub fn survey(
         prepare(dir, given, &|replica, role| path_of(given, replica, role))?;
     }
     let push = push_program(options, given)?;
-    let (private, _entry) = private_folder()?;
+    let (private, _entry) =
+        leftovers::private_folder().context("could not make a private folder for ssh's sockets")?;
     let reach = Reach {
         ssh: options
             .ssh
@@ -467,29 +468,6 @@ fn push_program(options: &Options, given: &Replicas) -> anyhow::Result<Option<Pr
         ));
     }
     Ok(Some(program))
-}
-
-/// A folder that only this user can enter, for ssh's sockets. Their paths must be
-/// short.
-fn private_folder() -> anyhow::Result<(tempfile::TempDir, leftovers::Entry)> {
-    let short = |p: &Path| p.as_os_str().len() <= 40;
-    let make = |builder: &mut tempfile::Builder| {
-        let temp = std::env::temp_dir();
-        if short(&temp) {
-            builder.tempdir_in(temp)
-        } else {
-            builder.tempdir_in("/tmp")
-        }
-    };
-    let folder = || {
-        make(
-            tempfile::Builder::new()
-                .prefix("runseal-")
-                .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700)),
-        )
-    };
-    leftovers::made(folder, |f| f.path())
-        .context("could not make a private folder for ssh's sockets")
 }
 
 /// Where a report is saved.

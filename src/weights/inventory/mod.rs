@@ -5,24 +5,36 @@
 //! have their manifest in `[manifests]` and their folder in each replica's
 //! `paths`; a replica is complete or it is not one, so every replica names a
 //! folder for every manifest.
+//!
+//! A multi-node run reads more from the same file: [`Cluster`], [`Image`],
+//! [`Mount`], [`Engine`], [`Limits`], [`Expect`] and the [`NodeSettings`] of every
+//! replica, which is then called a node.
 
+mod cluster;
 mod replica;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bundle::evidence::replica_file;
 
+pub use cluster::{
+    Alike, Auto, Cluster, Engine, Expect, GidIndex, Image, Launch, Limits, Mount, NodeSettings,
+    Topology,
+};
 pub use replica::{CommandTemplate, Replica, Ssh, Transport};
 
 /// The value of the `format` field.
 pub const INVENTORY_FORMAT: &str = "runseal.cluster/v1";
 
 /// What a checkpoint is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// The model that answers.
@@ -60,20 +72,72 @@ pub struct Inventory {
     manifests: BTreeMap<Role, String>,
     ssh: Option<String>,
     replicas: Vec<Replica>,
+    /// What a multi-node run needs.
+    pub extra: Extra,
 }
 
-/// The file as it is written.
-#[derive(Deserialize, Serialize)]
+/// What a multi-node run needs beyond replicas. All of it may be absent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Extra {
+    /// What the nodes are together.
+    pub cluster: Option<Cluster>,
+    /// The container image.
+    pub image: Option<Image>,
+    /// What containers see of the nodes.
+    pub mounts: Vec<Mount>,
+    /// Environment of every rank.
+    pub env: BTreeMap<String, String>,
+    /// How the ranks are started.
+    pub engine: Option<Engine>,
+    /// How long things may take.
+    pub limits: Limits,
+    /// What every node must be.
+    pub expect: Expect,
+}
+
+/// The inventory of a cluster: its nodes, their copies of the checkpoints, and how
+/// an engine is started on them.
+#[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct File {
+#[schemars(rename = "Inventory")]
+pub(crate) struct File {
+    /// Always "runseal.cluster/v1".
     format: String,
+    /// Manifest of the target checkpoint, relative to this file.
     manifest: String,
+    /// The ssh program to use instead of the system's.
     #[serde(skip_serializing_if = "Option::is_none")]
     ssh: Option<String>,
+    /// Manifests of further checkpoints, by role.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     manifests: BTreeMap<Role, String>,
-    #[serde(default, rename = "replica")]
+    /// What the nodes are together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cluster: Option<Cluster>,
+    /// The container image, and by which digests it is known again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image: Option<Image>,
+    /// Environment of every rank.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    env: BTreeMap<String, String>,
+    /// Which recipe starts the ranks, and with what.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    engine: Option<Engine>,
+    /// How long things may take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limits: Option<Limits>,
+    /// What every node must be. What is absent is not checked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expect: Option<Expect>,
+    /// What containers see of the nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", rename = "mount")]
+    mounts: Vec<Mount>,
+    /// Replicas of the checkpoints.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", rename = "replica")]
     replicas: Vec<replica::Table>,
+    /// The same table under its other name: the nodes of a cluster.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", rename = "node")]
+    nodes: Vec<replica::Table>,
 }
 
 /// Why an inventory was refused.
@@ -135,6 +199,14 @@ pub enum InventoryError {
         /// What is wrong, with a hint.
         why: String,
     },
+    /// A part of the inventory that only a multi-node run needs makes no sense.
+    #[error("[{part}]: {why}")]
+    Part {
+        /// Name of the table.
+        part: &'static str,
+        /// What is wrong, with a hint.
+        why: String,
+    },
     /// A manifest's path is empty, or the target's is given twice.
     #[error("the manifest of the {0} is empty or given twice (hint: `manifest` is the target's)")]
     Manifest(Role),
@@ -162,6 +234,7 @@ impl Inventory {
             manifests,
             ssh: None,
             replicas,
+            extra: Extra::default(),
         };
         // Through the written form, so that there is one set of rules.
         Self::parse(&this.render())
@@ -177,12 +250,21 @@ impl Inventory {
         if manifests.insert(Role::Target, file.manifest).is_some() {
             return Err(InventoryError::Manifest(Role::Target));
         }
-        let replicas: Result<Vec<_>, _> =
-            file.replicas.into_iter().map(Replica::try_from).collect();
+        let tables = file.replicas.into_iter().chain(file.nodes);
+        let replicas: Result<Vec<_>, _> = tables.map(Replica::try_from).collect();
         let this = Self {
             manifests,
             ssh: file.ssh,
             replicas: replicas?,
+            extra: Extra {
+                cluster: file.cluster,
+                image: file.image,
+                mounts: file.mounts,
+                env: file.env,
+                engine: file.engine,
+                limits: file.limits.unwrap_or_default(),
+                expect: file.expect.unwrap_or_default(),
+            },
         };
         this.check()?;
         Ok(this)
@@ -225,12 +307,88 @@ impl Inventory {
                 });
             }
         }
-        Ok(())
+        self.check_extra()
+            .map_err(|(part, why)| InventoryError::Part { part, why })
+    }
+
+    fn check_extra(&self) -> Result<(), (&'static str, String)> {
+        let of = |part| move |why| (part, why);
+        let extra = &self.extra;
+        cluster::check_env(&extra.env).map_err(of("env"))?;
+        extra.limits.check().map_err(of("limits"))?;
+        if let Some(image) = &extra.image {
+            image.check().map_err(of("image"))?;
+        }
+        let mut targets = BTreeSet::new();
+        for mount in &extra.mounts {
+            mount.check().map_err(of("mount"))?;
+            if let Some(role) = mount.checkpoint
+                && !self.manifests.contains_key(&role)
+            {
+                return Err(("mount", format!("no checkpoint has the role {role}")));
+            }
+            if !targets.insert(&mount.target) {
+                return Err(("mount", format!("{:?} is mounted twice", mount.target)));
+            }
+        }
+        if let Some(engine) = &extra.engine {
+            engine.check(extra.image.as_ref()).map_err(of("engine"))?;
+        }
+        self.check_ranks().map_err(of("node"))?;
+        let Some(cluster) = &extra.cluster else {
+            return Ok(());
+        };
+        cluster.check().map_err(of("cluster"))?;
+        let head = self.replicas.iter().find(|r| r.name == cluster.head);
+        match head.map(|head| head.node.rank) {
+            Some(Some(0)) => Ok(()),
+            Some(_) => Err(format!("head {:?} does not have rank 0", cluster.head)),
+            None => Err(format!(
+                "head {:?} is no node of this inventory",
+                cluster.head
+            )),
+        }
+        .map_err(of("cluster"))
+    }
+
+    /// Ranks are 0, 1, 2, … without a gap, or there are none at all.
+    fn check_ranks(&self) -> Result<(), String> {
+        let ranks: BTreeSet<u32> = self.replicas.iter().filter_map(|r| r.node.rank).collect();
+        if ranks.is_empty() {
+            return Ok(());
+        }
+        if let Some(without) = self.replicas.iter().find(|r| r.node.rank.is_none()) {
+            return Err(format!(
+                "{:?} has no rank while others have one (hint: rank = 0, 1, 2, … for all)",
+                without.name
+            ));
+        }
+        let wanted = 0..u32::try_from(self.replicas.len()).unwrap_or(u32::MAX);
+        match ranks.into_iter().eq(wanted) {
+            true => Ok(()),
+            false => Err(format!(
+                "the ranks are not 0 to {} with each one once",
+                self.replicas.len() - 1
+            )),
+        }
     }
 
     /// The replicas, in the order of the file.
     pub fn replicas(&self) -> &[Replica] {
         &self.replicas
+    }
+
+    /// The nodes in the order of their ranks; empty when they have none.
+    pub fn ranks(&self) -> Vec<(u32, &Replica)> {
+        let with = |r| Some((Replica::rank(r)?, r));
+        let mut out: Vec<_> = self.replicas.iter().filter_map(with).collect();
+        out.sort_by_key(|(rank, _)| *rank);
+        out
+    }
+
+    /// Path of every manifest as it is written, by role.
+    pub fn manifests(&self) -> &BTreeMap<Role, String> {
+        &self.manifests
     }
 
     /// The ssh program to use instead of the system's.
@@ -258,7 +416,15 @@ impl Inventory {
             manifest: manifests.remove(&Role::Target).unwrap_or_default(),
             ssh: self.ssh.clone(),
             manifests,
+            cluster: self.extra.cluster.clone(),
+            image: self.extra.image.clone(),
+            env: self.extra.env.clone(),
+            engine: self.extra.engine.clone(),
+            limits: Some(self.extra.limits.clone()).filter(|l| *l != Limits::default()),
+            expect: Some(self.extra.expect.clone()).filter(|e| *e != Expect::default()),
+            mounts: self.extra.mounts.clone(),
             replicas: self.replicas.iter().map(Replica::to_table).collect(),
+            nodes: Vec::new(),
         };
         let body = toml::to_string(&file)
             // Every field is text, a number or a table of these.

@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::cluster::{GidIndex, NodeSettings};
 use super::{InventoryError, Role};
 use crate::digest::Sha256Digest;
 
@@ -25,6 +27,8 @@ pub struct Replica {
     pub agent_sha256: Option<Sha256Digest>,
     /// File *on the node* with the secret key that signs its reports.
     pub node_key: Option<String>,
+    /// What only a multi-node run needs.
+    pub node: NodeSettings,
 }
 
 /// How a replica is reached.
@@ -77,37 +81,76 @@ pub struct CommandTemplate {
     pub host: Option<String>,
 }
 
-/// The table as it is written.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
+/// A node and its copy of every checkpoint.
+#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Node")]
 pub(super) struct Table {
+    /// A short name, unique in the inventory; it appears in findings and file names.
     pub(super) name: String,
+    /// "local", "ssh" or "command".
     transport: String,
+    /// ssh: host name, address or alias of ssh's configuration. command: what
+    /// `{host}` stands for.
     #[serde(skip_serializing_if = "Option::is_none")]
     host: Option<String>,
+    /// ssh: user there.
     #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<String>,
+    /// ssh: TCP port there.
     #[serde(skip_serializing_if = "Option::is_none")]
     port: Option<u16>,
+    /// ssh: private key file, `~/` allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     identity: Option<String>,
+    /// ssh: a known_hosts file instead of the user's and the system's.
     #[serde(skip_serializing_if = "Option::is_none")]
     known_hosts: Option<String>,
+    /// ssh: fingerprint (`SHA256:…`) that the host key must have; it stands in for
+    /// known_hosts.
     #[serde(skip_serializing_if = "Option::is_none")]
     host_key: Option<String>,
+    /// command: words with the placeholders `{host}` and `{agent}`.
     #[serde(skip_serializing_if = "Option::is_none")]
     command: Option<Vec<String>>,
+    /// Folder of the target checkpoint on the node.
     path: String,
+    /// Run the program there as root, with `sudo -n`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     sudo: bool,
+    /// Where `verify` lies on the node; without it, in the search path.
     #[serde(skip_serializing_if = "Option::is_none")]
     agent: Option<String>,
+    /// SHA-256 that the program on the node must have.
     #[serde(skip_serializing_if = "Option::is_none")]
     agent_sha256: Option<String>,
+    /// File on the node with the secret key that signs its reports.
     #[serde(skip_serializing_if = "Option::is_none")]
     node_key: Option<String>,
+    /// Its rank, from 0. Every node has one, or none has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rank: Option<u32>,
+    /// Its address on the fast network, as the engine is told it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    address: Option<String>,
+    /// Interface that it is managed through.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    management: Option<String>,
+    /// Interfaces of the fast network.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    fabric: Vec<String>,
+    /// RDMA devices to use, for example "rocep1s0f1".
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    hcas: Vec<String>,
+    /// Index of the RoCE address to use, or "auto".
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gid_index: Option<GidIndex>,
+    /// Folders of the other checkpoints, by role.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     paths: BTreeMap<Role, String>,
+    /// Environment of this rank, on top of the common one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    env: BTreeMap<String, String>,
 }
 
 impl Replica {
@@ -121,7 +164,13 @@ impl Replica {
             agent: None,
             agent_sha256: None,
             node_key: None,
+            node: NodeSettings::default(),
         }
+    }
+
+    /// Its rank, where it has one.
+    pub fn rank(&self) -> Option<u32> {
+        self.node.rank
     }
 
     pub(super) fn to_table(&self) -> Table {
@@ -135,6 +184,13 @@ impl Replica {
             agent: self.agent.clone(),
             agent_sha256: self.agent_sha256.map(|d| d.hex()),
             node_key: self.node_key.clone(),
+            rank: self.node.rank,
+            address: self.node.address.clone(),
+            management: self.node.management.clone(),
+            fabric: self.node.fabric.clone(),
+            hcas: self.node.hcas.clone(),
+            gid_index: self.node.gid_index,
+            env: self.node.env.clone(),
             ..Table::default()
         };
         match &self.transport {
@@ -242,6 +298,15 @@ impl TryFrom<Table> for Replica {
             agent_sha256: agent_sha256
                 .map_err(|_| refuse("agent_sha256 is not 64 hexadecimal digits"))?,
             node_key: t.node_key,
+            node: NodeSettings {
+                rank: t.rank,
+                address: t.address,
+                management: t.management,
+                fabric: t.fabric,
+                hcas: t.hcas,
+                gid_index: t.gid_index,
+                env: t.env,
+            },
             name: t.name,
         };
         replica.check().map_err(|why| refuse(&why))?;
@@ -274,6 +339,7 @@ impl Replica {
                 return Err(format!("{what} is not a file name: {value:?}"));
             }
         }
+        self.node.check()?;
         match &self.transport {
             Transport::Local => Ok(()),
             Transport::Ssh(ssh) => ssh.check(),

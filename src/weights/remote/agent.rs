@@ -4,10 +4,12 @@ use std::io::{self, BufRead, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError, mpsc};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use super::lock;
 use super::protocol::{self, Hello, MAX_LARGE, Message, MessageError, Request};
 use crate::keys::SigningKey;
+use crate::node_facts::collect::collect;
 use crate::relpath::RelPath;
 use crate::weights::{
     At, Pace, Progress, ReportContext, Request as Rehash, Since, Wanted, rehash_each, report_bytes,
@@ -44,6 +46,8 @@ pub fn serve(
         protocol::write(&mut **output, message)
     };
     say(&Message::Hello(hello))?;
+    // Locks of clusters, for as long as the caller stays.
+    let mut held = Vec::new();
     loop {
         match protocol::read(input, MAX_LARGE) {
             Ok(Message::Rehash(request)) => {
@@ -52,8 +56,33 @@ pub fn serve(
                 })?;
                 say(&answer)?;
             }
+            Ok(Message::Clock { sent_us }) => {
+                let received_us = unix_us();
+                say(&Message::Time {
+                    sent_us,
+                    received_us,
+                    answered_us: unix_us(),
+                })?;
+            }
+            Ok(Message::Lock(request)) => {
+                let now_s = unix_us() / 1_000_000;
+                say(&match lock::take(&lock::folder(), &request, now_s) {
+                    Ok(lock::Taken::Held(file)) => {
+                        held.push(file);
+                        Message::Locked
+                    }
+                    Ok(lock::Taken::Busy(holder)) => Message::Busy(holder),
+                    Err(e) => Message::Refused {
+                        reason: format!("the lock: {e}"),
+                    },
+                })?;
+            }
+            Ok(Message::Look(wanted)) => {
+                let answer = with_heartbeat(&say, |_| Message::Facts(Box::new(collect(&wanted))))?;
+                say(&answer)?;
+            }
             Ok(_) => say(&Message::Refused {
-                reason: "only rehash can be asked for".to_owned(),
+                reason: "only rehash, clock, lock and look can be asked for".to_owned(),
             })?,
             Err(MessageError::Ended) => return Ok(()),
             Err(e) => {
@@ -63,6 +92,12 @@ pub fn serve(
             }
         }
     }
+}
+
+/// This machine's clock, in microseconds since the Unix epoch.
+pub(super) fn unix_us() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |d| u64::try_from(d.as_micros()).unwrap_or(u64::MAX))
 }
 
 /// Works, and says every half second how far it is. When the caller no longer

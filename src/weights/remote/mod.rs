@@ -10,6 +10,9 @@
 //! agent    planned, progress, progress, …
 //! agent    report    the report's bytes, and their envelope when the node signs
 //! caller   rehash    … the next checkpoint, or the end of its stdin
+//! caller   clock     its time; the agent answers with its own (`time`)
+//! caller   lock      the cluster it wants; the agent answers `locked` or `busy`
+//! caller   look      which facts; the agent answers `progress`, …, `facts`
 //! ```
 //!
 //! Each message is one line of JSON of bounded length ([`protocol`]). Version and
@@ -26,6 +29,8 @@ pub mod agent;
 pub mod command;
 pub mod elf;
 pub mod failure;
+mod lock;
+mod look;
 pub mod protocol;
 pub mod push;
 pub mod session;
@@ -34,5 +39,7 @@ pub mod ssh;
 pub use agent::{AgentError, serve};
 pub use command::{Reach, Spawn};
 pub use failure::Failure;
+pub use lock::{Holder, LockRequest};
+pub use look::{NodeLook, look};
 pub use push::Program;
 pub use session::{Asked, Conversation, Node, Question, Told, ask};

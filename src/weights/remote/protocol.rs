@@ -6,9 +6,12 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::lock::{Holder, LockRequest};
 use crate::codes::Code;
 use crate::digest::Sha256Digest;
 use crate::json;
+use crate::node_facts::Raw;
+use crate::node_facts::collect::Wanted;
 use crate::relpath::RelPath;
 use crate::weights::{Algorithm, Entry, ListFormat, Listing, ManifestError, ReplicaReport, Source};
 
@@ -118,6 +121,30 @@ pub enum Message {
     Hello(Hello),
     /// The caller asks for a rehash.
     Rehash(Box<Request>),
+    /// The caller's clock, in microseconds since the Unix epoch: what is the agent's?
+    Clock {
+        /// When this was sent, by the caller's clock.
+        sent_us: u64,
+    },
+    /// The agent's clock.
+    Time {
+        /// The question's `sent_us`, repeated.
+        sent_us: u64,
+        /// When the question was read, by the agent's clock.
+        received_us: u64,
+        /// When this was written, by the agent's clock.
+        answered_us: u64,
+    },
+    /// The caller wants the cluster for as long as it stays connected.
+    Lock(LockRequest),
+    /// It has it.
+    Locked,
+    /// Somebody else has it.
+    Busy(Holder),
+    /// The caller asks what the node is.
+    Look(Box<Wanted>),
+    /// What its programs and files say.
+    Facts(Box<Raw>),
     /// So much is going to be read.
     Planned {
         /// Files.

@@ -82,24 +82,28 @@ pub struct Conversation {
 pub fn ask(node: &Node, questions: &[Question], told: &dyn Told) -> Conversation {
     let mut answers = Vec::new();
     let mut notes = Vec::new();
-    let (replica, reach) = (node.replica.clone(), node.reach.clone());
-    let entry = leftovers::goodbye(move || goodbye(&replica, &reach));
-    let failed = converse(node, questions, told, &mut answers, &mut notes).err();
-    goodbye(node.replica, node.reach);
-    drop(entry);
+    let failed = connected(node, || {
+        converse(node, questions, told, &mut answers, &mut notes).err()
+    });
     if let Some(failure) = failed {
         answers.resize_with(questions.len(), || Err(failure.clone()));
     }
     Conversation { answers, notes }
 }
 
-fn converse(
-    node: &Node,
-    questions: &[Question],
-    told: &dyn Told,
-    answers: &mut Vec<Result<Asked, Failure>>,
-    notes: &mut Vec<Finding>,
-) -> Result<(), Failure> {
+/// Talks with a node, and ends what connection was shared for that: when the talk is
+/// over, or when a signal ends the program in the middle of it.
+pub(super) fn connected<T>(node: &Node, talk: impl FnOnce() -> T) -> T {
+    let (replica, reach) = (node.replica.clone(), node.reach.clone());
+    let entry = leftovers::goodbye(move || goodbye(&replica, &reach));
+    let said = talk();
+    goodbye(node.replica, node.reach);
+    drop(entry);
+    said
+}
+
+/// Starts the agent and reads its greeting.
+pub(super) fn greet(node: &Node) -> Result<(Session, Hello), Failure> {
     let replica = node.replica;
     let program = match (node.push, &replica.transport) {
         (Some(program), _) => push::ensure(node, program)?,
@@ -112,6 +116,17 @@ fn converse(
         _ => return Err(session.nonsense("it did not introduce itself first")),
     };
     session.greeted = true;
+    Ok((session, hello))
+}
+
+fn converse(
+    node: &Node,
+    questions: &[Question],
+    told: &dyn Told,
+    answers: &mut Vec<Result<Asked, Failure>>,
+    notes: &mut Vec<Finding>,
+) -> Result<(), Failure> {
+    let (mut session, hello) = greet(node)?;
     notes.extend(check_hello(node, &hello)?);
     for question in questions {
         let message = Message::Rehash(Box::new(question.request.clone()));
@@ -122,7 +137,7 @@ fn converse(
     Ok(())
 }
 
-fn check_hello(node: &Node, hello: &Hello) -> Result<Option<Finding>, Failure> {
+pub(super) fn check_hello(node: &Node, hello: &Hello) -> Result<Option<Finding>, Failure> {
     if hello.protocol != PROTOCOL || hello.version != node.version {
         let detail = format!(
             "version {} (protocol {}) on the node, {} (protocol {PROTOCOL}) here",
@@ -248,14 +263,14 @@ impl Session {
         })
     }
 
-    fn send(&self, message: &Message) {
+    pub(super) fn send(&self, message: &Message) {
         let mut line = crate::json::canonical(message);
         line.push(b'\n');
         // When nobody takes it, the answer will not come, and that is noticed.
         let _ = self.to_child.as_ref().map(|c| c.send(line));
     }
 
-    fn next(&mut self, silence: Duration) -> Result<Message, Failure> {
+    pub(super) fn next(&mut self, silence: Duration) -> Result<Message, Failure> {
         match self.messages.recv_timeout(silence) {
             Ok(Ok(message)) => Ok(message),
             Ok(Err(MessageError::Ended | MessageError::Cut))
@@ -308,9 +323,7 @@ impl Session {
                 Message::Refused { reason } => {
                     return Err(self.nonsense(&format!("it refused: {reason}")));
                 }
-                Message::Hello(_) | Message::Rehash(_) => {
-                    return Err(self.nonsense("it said something out of turn"));
-                }
+                _ => return Err(self.nonsense("it said something out of turn")),
             }
         }
     }
@@ -327,18 +340,18 @@ impl Session {
         Failure::classify(&end)
     }
 
-    fn nonsense(&mut self, why: &str) -> Failure {
+    pub(super) fn nonsense(&mut self, why: &str) -> Failure {
         self.kill();
         Failure::new(Code::AgentProtocol, why)
     }
 
     /// Nothing more will be asked.
-    fn end(mut self) {
+    pub(super) fn end(mut self) {
         self.to_child = None;
         wait(&mut self.child, FAREWELL);
     }
 
-    fn kill(&mut self) {
+    pub(super) fn kill(&mut self) {
         leftovers::kill(&mut self.child);
     }
 }
