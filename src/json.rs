@@ -29,31 +29,6 @@ pub fn parse(bytes: &[u8]) -> Result<Value, JsonError> {
     Ok(value)
 }
 
-/// Whether the text of a JSON value holds an integer past 2^53, which some parsers
-/// round. For text that is known to be JSON.
-pub fn has_wide_integer(text: &[u8]) -> bool {
-    // Shorter ones are smaller.
-    const DIGITS: usize = 16;
-    let wide = |digits: &[u8]| {
-        let number = std::str::from_utf8(digits)
-            .ok()
-            .and_then(|d| d.parse().ok());
-        number.is_none_or(|n: u64| n > MAX_INTEGER)
-    };
-    let mut rest = text;
-    while let Some(b) = rest.first() {
-        let token = match b {
-            b'"' => string(rest),
-            _ => run(rest, |b| b.is_ascii_digit()),
-        };
-        if *b != b'"' && token.len() >= DIGITS && wide(token) {
-            return true;
-        }
-        rest = &rest[token.len().max(1)..];
-    }
-    false
-}
-
 /// serde_json reads an integer past 64 bits as the nearest double and does not
 /// tell, so such tokens are looked for in the text. What is not JSON at all is
 /// left to the parser.

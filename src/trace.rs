@@ -147,6 +147,11 @@ pub struct Trace {
     pub deltas: Vec<DeltaTrace>,
     /// Last usage that said anything.
     pub usage: Option<Usage>,
+    /// Most cached prompt tokens that any usage reported: a later report does not take
+    /// an earlier one back.
+    pub most_cached: Option<u64>,
+    /// Most completion tokens that any usage reported.
+    pub most_completion: Option<u64>,
     /// Finish reason.
     pub finish: Option<String>,
     /// `[DONE]`.
@@ -208,7 +213,8 @@ impl Trace {
         if !self.errors.is_empty() || !self.event_stream || self.cause == Some(C::Malformed) {
             return Transport::StreamError;
         }
-        if self.finish.as_deref().is_some_and(|r| DIED.contains(&r)) {
+        let died = |r: &str| DIED.iter().any(|d| r.eq_ignore_ascii_case(d));
+        if self.finish.as_deref().is_some_and(died) {
             return Transport::StreamError;
         }
         match (self.finish.is_some(), self.cause) {

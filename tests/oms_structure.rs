@@ -7,15 +7,80 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use runseal::codes::Code;
 use runseal::digest::Sha256Digest;
 use runseal::ecdsa_keys::{Curve, EcdsaSigningKey};
 use runseal::oms::{
-    Bundle, MAX_BUNDLE, Method, Resource, Serialization, SignError, SignOptions, Statement,
-    sign_folder,
+    Bundle, MAX_BUNDLE, Method, Resource, Serialization, SignError, SignOptions, Statement, Where,
+    check_folder, sign_folder,
 };
-use runseal::weights::{NoProgress, PieceHash};
+use runseal::relpath::RelPath;
+use runseal::weights::{NoProgress, PieceHash, Progress};
 use weights_support::hub::{COMMIT, Cache, metadata, pointer};
 use weights_support::{Answer, SHARDS, checkpoint, content, verify_in};
+
+#[test]
+fn what_changes_while_a_signed_folder_is_read_is_seen() {
+    type Change = fn(&Path);
+    let changes: [(Change, &str); 3] = [
+        (
+            |m| fs::write(m.join("new.bin"), b"x").unwrap(),
+            "it appeared",
+        ),
+        (
+            |m| symlink("/etc/passwd", m.join("link")).unwrap(),
+            "it appeared",
+        ),
+        (
+            |m| {
+                fs::rename(m, m.with_extension("old")).unwrap();
+                checkpoint(m);
+            },
+            "it is another folder",
+        ),
+    ];
+    for (change, says) in changes {
+        let signed = Signed::new();
+        let model = signed.at("model");
+        checkpoint(&model);
+        signed.sign(&model, WAYS[0]);
+        let bundle = fs::read(signed.at("model.sig")).unwrap();
+        // The first byte read is the sign that everything was listed.
+        let moment = Moment {
+            once: std::sync::Once::new(),
+            change: Box::new({
+                let model = model.clone();
+                move || change(&model)
+            }),
+        };
+        let key = signed.key.public();
+        let report = check_folder(Where::at(&model), &bundle, Some(&key), &moment);
+        assert!(!report.verified, "{says}");
+        let found: Vec<_> = report
+            .findings
+            .iter()
+            .filter(|f| f.code == Code::ChangedDuringRead)
+            .collect();
+        assert!(
+            found.iter().any(|f| f.detail.starts_with(says)),
+            "{says}: {:?}",
+            report.findings
+        );
+    }
+}
+
+/// Does something when the first byte is read.
+struct Moment {
+    once: std::sync::Once,
+    change: Box<dyn Fn() + Sync>,
+}
+
+impl Progress for Moment {
+    fn planned(&self, _: usize, _: u64) {}
+    fn read(&self, _: &RelPath, _: u64) {
+        self.once.call_once(|| (self.change)());
+    }
+}
 
 const WAYS: [(Method, PieceHash); 3] = [
     (Method::Files, PieceHash::Sha256),

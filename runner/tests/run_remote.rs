@@ -19,7 +19,7 @@ use runseal::bundle::read::{RawBundle, read};
 use runseal::codes::Code;
 use runseal::event::{Event, EventLine, to_line};
 use runseal::keys::{load_public, load_secret};
-use runseal::record::{FixedOutput, RunRecord};
+use runseal::record::{CacheProof, FixedOutput, RunRecord};
 use runseal::relpath::RelPath;
 use runseal::seal::seal;
 use serde_json::{Value, json};
@@ -458,6 +458,70 @@ fn completions_are_asked_and_read_in_their_own_form() {
     assert!(answers.contains("\"content\":\"xy\""), "{answers}");
 }
 
+#[test]
+fn a_cold_cache_is_refused_for_any_report_of_any_attempt() {
+    let usage = |cached: u64| {
+        let details = json!({"cached_tokens": cached});
+        let usage =
+            json!({"prompt_tokens": 7, "completion_tokens": 2, "prompt_tokens_details": details});
+        format!("data: {}\n\n", json!({"choices": [], "usage": usage}))
+    };
+    let taken_back = move |n: usize| {
+        let first = if n == 2 { usage(5) } else { String::new() };
+        let answer =
+            answer("x", "stop", 7, 2).replace("data: [DONE]", &(usage(0) + "data: [DONE]"));
+        (200, first + &answer)
+    };
+    // An attempt that failed and was sent again found the cache warm.
+    let retried = move |n: usize| {
+        let answer = answer("x", "stop", 7, 2);
+        let end = |cached| usage(cached) + "data: [DONE]";
+        match n {
+            2 => (200, format!("{}data: {{\"error\":\"x\"}}\n\n", usage(5))),
+            _ => (200, answer.replace("data: [DONE]", &end(0))),
+        }
+    };
+    let clean = move |_: usize| {
+        let answer = answer("x", "stop", 7, 2);
+        (
+            200,
+            answer.replace("data: [DONE]", &(usage(0) + "data: [DONE]")),
+        )
+    };
+    type Answers = Arc<dyn Fn(usize) -> (u16, String) + Send + Sync>;
+    let ways: [(Answers, bool); 3] = [
+        (Arc::new(clean), true),
+        (Arc::new(taken_back), false),
+        (Arc::new(retried), false),
+    ];
+    for (way, cold) in ways {
+        let server = Server::start(false, Arc::new(move |n, _| way(n)));
+        let endpoint = format!("url = \"http://{}\"", server.addr);
+        let text = plan(
+            &endpoint,
+            "",
+            "[load.retry]\nattempts = 2\non = [\"stream_error\"]",
+        )
+        .replace("claim = \"none\"", "claim = \"cold\"");
+        let work = work(&text);
+        run(&work, None).exits(0);
+        let record = work.record();
+        assert_eq!(record.transport.completed, 4);
+        let proven = matches!(
+            record.cache.proof,
+            CacheProof::Proven {
+                n: 4,
+                max_cached_tokens: 0
+            }
+        );
+        let refused = match &record.cache.proof {
+            CacheProof::Refused { reason } => reason.starts_with("5 cached tokens were reported"),
+            _ => false,
+        };
+        assert_eq!((proven, refused), (cold, !cold), "{:?}", record.cache.proof);
+    }
+}
+
 /// A server that keeps to the cap, but for what `change` makes of the n-th case.
 fn fixed(change: fn(usize, String) -> String) -> (Work, RunRecord) {
     let server = Server::start(
@@ -498,7 +562,27 @@ fn a_fixed_output_is_proven_for_every_response_or_refused() {
         2 => a.replace("\"completion_tokens\":8", "\"completion_tokens\":null"),
         _ => a,
     };
-    for change in [stopped, fewer, uncounted] {
+    // A count without a token, one that is taken back, and text behind the end.
+    let silent: Change = |n, a| match n {
+        2 => a.replace("\"go on\"", "\"\""),
+        _ => a,
+    };
+    let more: Change = |n, a| match n {
+        2 => format!(
+            "data: {{\"choices\":[],\"usage\":{{\"prompt_tokens\":7,\"completion_tokens\":5000}}}}\n\n{a}"
+        ),
+        _ => a,
+    };
+    let behind: Change = |n, a| {
+        match n {
+        2 => a.replace(
+            "data: [DONE]",
+            "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"and on\"}}]}\n\ndata: [DONE]",
+        ),
+        _ => a,
+    }
+    };
+    for change in [stopped, fewer, uncounted, silent, more, behind] {
         let (work, record) = fixed(change);
         let Some(FixedOutput::Refused { reason }) = &record.requests.fixed_output else {
             panic!("{:?}", record.requests.fixed_output);

@@ -84,6 +84,27 @@ fn a_bundle_inside_the_folder_leaves_itself_out() {
 }
 
 #[test]
+fn force_replaces_bundles_and_nothing_else() {
+    let dir = model();
+    assert!(
+        attest(dir.path(), &["keygen", "key.pem", "--type", "p256"])
+            .status
+            .success()
+    );
+    std::fs::write(dir.path().join("notes.txt"), "mine").unwrap();
+    for other in ["key.pem", "model/sub/config.json", "notes.txt"] {
+        let before = std::fs::read(dir.path().join(other)).unwrap();
+        let args = [
+            "sign", "weights", "model", "--key", "key.pem", "-o", other, "--force",
+        ];
+        let output = attest(dir.path(), &args);
+        assert_eq!(output.status.code(), Some(2), "{other}");
+        assert!(stderr(&output).contains("is no bundle and was left alone"));
+        assert_eq!(std::fs::read(dir.path().join(other)).unwrap(), before);
+    }
+}
+
+#[test]
 fn what_a_reader_could_misunderstand_is_not_signed() {
     let dir = model();
     attest(dir.path(), &["keygen", "k.key.pem", "--type", "p256"]);

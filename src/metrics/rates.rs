@@ -46,7 +46,7 @@ pub(super) fn prefill(batch: &[Declared]) -> Metric {
     );
     let cached = batch
         .iter()
-        .filter(|d| d.trace.and_then(|t| t.usage?.cached).is_some_and(|n| n > 0))
+        .filter(|d| d.trace.and_then(|t| t.most_cached).is_some_and(|n| n > 0))
         .count();
     if m.value.is_some() && cached > 0 {
         m.note = Some(format!("{cached} attempts report cached prompt tokens"));

@@ -299,6 +299,14 @@ impl Run {
         let (structure, beside) = scan.beside(&part, &links, pinned);
         self.outcomes.insert("structure", structure.outcome());
         findings.extend(beside);
+        // A second look, as after a rehash: what was read first may be another file by now.
+        let moved = scan.moved(at.path);
+        let bad = bad || !moved.is_empty();
+        findings.extend(moved.into_iter().map(|change| {
+            let detail = format!("{} while the folder was read", change.what);
+            let finding = Finding::new(Code::ChangedDuringRead, &change.path, detail);
+            (RelPath::parse(&change.path).ok(), finding)
+        }));
         // Stable: findings of one file stay in the order of the checks, and what is
         // about the whole folder comes first.
         findings.sort_by(|a, b| a.0.cmp(&b.0));

@@ -12,6 +12,7 @@ use super::*;
 use crate::bundle::Evidence;
 use crate::bundle::index::Index;
 use crate::digest::Enc;
+use crate::event::Oddity;
 use crate::event::{DeltaKind, Event};
 use crate::grading::{Declared, THINK_TAGS, declared};
 use crate::json;
@@ -303,13 +304,17 @@ fn caps(plan: &crate::plan::RunPlan) -> impl Iterator<Item = u64> + '_ {
     plan.suite.fixed_output.iter().copied().cycle()
 }
 
-/// The server went on to the cap and no further: `length` says that the cap ended it,
-/// and its own count that it was this cap.
+/// The server generated something, went on to the cap and no further: `length` says that
+/// the cap ended it, no count of its own was ever another at the end or past it, and
+/// nothing followed.
 fn is_fixed(d: &Declared, cap: u64) -> bool {
     d.trace.is_some_and(|t| {
         t.transport() == Transport::Completed
             && t.finish.as_deref() == Some("length")
             && t.completion_tokens() == Some(cap)
+            && t.most_completion == Some(cap)
+            && t.first_generated.is_some()
+            && !t.odd.contains_key(&Oddity::AfterFinish)
     })
 }
 
@@ -325,8 +330,8 @@ fn fixed_output(plan: &crate::plan::RunPlan, declared: &[Declared]) -> Option<Fi
         let missing = declared.len() - good;
         FixedOutput::Refused {
             reason: format!(
-                "{missing} of {} declared attempts did not complete with exactly their cap of tokens and the \
-                 finish reason length",
+                "{missing} of {} declared attempts did not generate exactly their cap of tokens, end with the \
+                 finish reason length and say nothing after it",
                 declared.len()
             ),
         }
@@ -363,17 +368,30 @@ fn cache(evidence: &Evidence, declared: &[Declared], servers: Option<&[ServerRec
     let claim = evidence.plan.cache.claim.clone();
     let proof = if claim == "cold" {
         let counted = servers.and_then(servers::cached);
-        cold_proof(evidence.plan.cache.max_cached_tokens, declared, counted)
+        let sent = evidence.traces.requests.iter().filter(|t| !t.warmup);
+        let most = sent.filter_map(|t| t.most_cached).max();
+        cold_proof(
+            evidence.plan.cache.max_cached_tokens,
+            declared,
+            most,
+            counted,
+        )
     } else {
         CacheProof::NotClaimed
     };
     Cache { claim, proof }
 }
 
-/// Cold means: every attempt that generated anything reported its cached tokens,
-/// and none reported more than the limit; and where the servers count such tokens
+/// Cold means: every declared attempt that generated anything reported its cached
+/// tokens; no report of any measured attempt, whatever became of it, was over the limit
+/// (`most` is the largest); and where the servers count such tokens
 /// themselves, the counters did not move by more than that for all of them.
-fn cold_proof(limit: u64, declared: &[Declared], counted: Option<i128>) -> CacheProof {
+fn cold_proof(
+    limit: u64,
+    declared: &[Declared],
+    most: Option<u64>,
+    counted: Option<i128>,
+) -> CacheProof {
     let answered: Vec<&Trace> = declared
         .iter()
         .filter_map(|d| d.trace)
@@ -383,28 +401,28 @@ fn cold_proof(limit: u64, declared: &[Declared], counted: Option<i128>) -> Cache
     if answered.is_empty() {
         return refused("no attempt was answered".into());
     }
-    let reports: Vec<u64> = answered.iter().filter_map(|t| t.usage?.cached).collect();
-    let silent = answered.len() - reports.len();
+    let reports = answered.iter().filter(|t| t.most_cached.is_some()).count();
+    let silent = answered.len() - reports;
     if silent > 0 {
         return refused(format!(
             "{silent} answers came without a cached-token report"
         ));
     }
-    let most = reports.iter().copied().max().unwrap_or(0);
+    let most = most.unwrap_or(0);
     if most > limit {
         return refused(format!(
             "{most} cached tokens were reported, over the limit of {limit}"
         ));
     }
-    let most_of_all = i128::from(limit) * reports.len() as i128;
+    let most_of_all = i128::from(limit) * reports as i128;
     if let Some(counted) = counted.filter(|c| *c > most_of_all) {
         return refused(format!(
             "the servers' own counters moved by {counted} cached tokens, over the limit of {limit} for each of {} answers",
-            reports.len()
+            reports
         ));
     }
     CacheProof::Proven {
-        n: reports.len() as u64,
+        n: reports as u64,
         max_cached_tokens: most,
     }
 }

@@ -271,6 +271,8 @@ fn content(trace: &mut Trace, last: &mut Last, t: u64, event: &Event) -> Result<
             usage.completion = completion.or(usage.completion);
             usage.reasoning = reasoning.or(usage.reasoning);
             usage.cached = cached.or(usage.cached);
+            trace.most_cached = trace.most_cached.max(*cached);
+            trace.most_completion = trace.most_completion.max(*completion);
             if trace.chunks.len() == 1 && trace.first_chunk_tokens.is_none() {
                 // A server that does not count with each chunk says 0, or nothing.
                 trace.first_chunk_tokens = completion.filter(|n| *n > 0);

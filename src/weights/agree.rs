@@ -237,8 +237,12 @@ impl Agreement {
     /// What the replicas other than this one say about a path, in words, when
     /// there are any: `the other three agree on sha256:…`.
     pub fn others(&self, replica: &str, role: &str, path: &RelPath) -> Option<String> {
-        let mut files = self.files.iter();
-        let file = files.find(|f| f.role == role && f.path == *path)?;
+        // Role by role, and in order of the paths within each.
+        let from = self.files.iter().position(|f| f.role == role)?;
+        let of_role = &self.files[from..];
+        let of_role = &of_role[..of_role.partition_point(|f| f.role == role)];
+        let at = of_role.binary_search_by(|f| f.path.cmp(path)).ok()?;
+        let file = &of_role[at];
         let count = |names: &[String]| names.iter().filter(|r| *r != replica).count();
         let mut said: Vec<(usize, &str, &str)> = file
             .groups

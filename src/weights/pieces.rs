@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::path::Path;
 use std::sync::Mutex;
 
 use schemars::JsonSchema;
@@ -18,7 +19,8 @@ use super::claims;
 use super::hashing::{Batch, Cut, GitBlob, Job, Pace, hash_batches, lock};
 use super::layout::{LayoutKind, Place};
 use super::rehash::{Progress, Unreachable};
-use super::report::{FileReport, Kind};
+use super::report::{FileReport, Kind, StatChange};
+use super::restat;
 use super::structure::{self, Structure};
 use super::values::Algorithm;
 use crate::digest::Sha256Digest;
@@ -111,6 +113,25 @@ pub struct PieceScan {
 }
 
 impl PieceScan {
+    /// What moved below `path` since it was listed, but for files of which it is known
+    /// already that they changed while they were read.
+    pub(crate) fn moved(&self, path: &Path) -> Vec<StatChange> {
+        let revision = self.place.layout().revision.as_deref();
+        let before = self.files.iter().map(|f| &f.entry);
+        let identity = self.place.identity();
+        let moved = restat::moved(path, revision, identity, &BTreeSet::new(), before);
+        let mut moved = moved.unwrap_or_else(|e| {
+            vec![StatChange {
+                path: ".".to_owned(),
+                what: format!("it can no longer be listed: {e}"),
+            }]
+        });
+        let troubled = self.files.iter().filter(|f| f.entry.problem.is_some());
+        let known: BTreeSet<String> = troubled.map(|f| f.entry.path.to_string()).collect();
+        moved.retain(|change| !known.contains(&change.path));
+        moved
+    }
+
     /// What the digests do not tell, as with a manifest: what the weight files say
     /// about themselves, and whether the layout and its claims hold. `part` are the
     /// files that belong to the checkpoint, and `links` where those lie that are

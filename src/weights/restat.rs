@@ -2,12 +2,13 @@
 //! identities are compared; no file is read. The change time is set by the
 //! kernel, so a file written to and given its old mtime back still shows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::hashing::differences;
 use super::layout::{Place, Wanted};
-use super::report::{FileReport, Kind, ReplicaReport, Restat, StatChange, State};
+use super::report::{FileReport, Kind, ReplicaReport, Restat, RootIdentity, StatChange, State};
+use crate::relpath::RelPath;
 
 /// Compares a folder with the report of its rehash. `finished` is the time now,
 /// RFC 3339 in UTC.
@@ -24,19 +25,36 @@ pub fn restat(root: &Path, report: &ReplicaReport, finished: String) -> Restat {
 }
 
 fn look(root: &Path, report: &ReplicaReport) -> std::io::Result<Vec<StatChange>> {
+    let ignored = report.files.iter().filter(|f| f.state == State::Ignored);
+    moved(
+        root,
+        report.layout.as_ref().and_then(|l| l.revision.as_deref()),
+        report.root_identity,
+        &ignored.map(|f| f.path.clone()).collect(),
+        report.files.iter(),
+    )
+}
+
+/// What moved in a folder since it was listed. `revision` is the snapshot that was
+/// looked at, in a hub cache, whatever a ref says by now.
+pub(super) fn moved<'a>(
+    root: &Path,
+    revision: Option<&str>,
+    identity: RootIdentity,
+    ignored: &BTreeSet<RelPath>,
+    before: impl Iterator<Item = &'a FileReport>,
+) -> std::io::Result<Vec<StatChange>> {
     let wanted = Wanted {
-        // The same snapshot, whatever a ref says by now.
-        asked: report.layout.as_ref().and_then(|l| l.revision.as_deref()),
+        asked: revision,
         pinned: None,
     };
     let mut place = Place::locate(root, wanted).map_err(std::io::Error::other)?;
     let mut changed = Vec::new();
-    if place.identity() != report.root_identity {
+    if place.identity() != identity {
         changed.push(change(".", "it is another folder".to_owned()));
     }
-    let ignored = report.files.iter().filter(|f| f.state == State::Ignored);
-    let now = place.list(&ignored.map(|f| f.path.clone()).collect())?;
-    let mut before: BTreeMap<_, _> = report.files.iter().map(|f| (&f.path, f)).collect();
+    let now = place.list(ignored)?;
+    let mut before: BTreeMap<_, _> = before.map(|f| (&f.path, f)).collect();
     for entry in &now {
         match before.remove(&entry.path) {
             Some(old) => {

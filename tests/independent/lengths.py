@@ -40,7 +40,8 @@ def missed(lengths):
 def is_fixed(attempt, cap):
     """10.7 of one declared attempt."""
     return bool(attempt and attempt.transport() == "completed" and attempt.finish == "length"
-                and attempt.completion_tokens() == cap)
+                and attempt.completion_tokens() == cap == attempt.most["completion"]
+                and attempt.first_generated is not None and "after_finish" not in attempt.odd)
 
 
 def fixed_output(plan, declared):
@@ -52,5 +53,5 @@ def fixed_output(plan, declared):
     flags = [bool(a and a.transport() == "completed" and not ok) for a, ok in zip(declared, good)]
     if all(good):
         return {"proof": "proven", "n": len(good)}, flags
-    return {"proof": "refused", "reason": f"{good.count(False)} of {len(good)} declared attempts did not complete with "
-            "exactly their cap of tokens and the finish reason length"}, flags
+    return {"proof": "refused", "reason": f"{good.count(False)} of {len(good)} declared attempts did not generate "
+            "exactly their cap of tokens, end with the finish reason length and say nothing after it"}, flags

@@ -26,6 +26,7 @@ class Attempt:
         self.peer = self.first_chunk_tokens = None
         self.chunks, self.deltas, self.errors, self.odd = [], [], [], set()
         self.usage = dict.fromkeys(("prompt", "completion", "reasoning", "cached"))
+        self.most = dict.fromkeys(("completion", "cached"))
         self.last = (event["t"], 0, 0)   # stamp, read, server-sent event
 
     def take(self, e):
@@ -59,6 +60,7 @@ class Attempt:
             return self.delta(e, last_ev)
         elif kind == "usage":
             self.usage.update({k: e[k] for k in self.usage if e[k] is not None})
+            self.most.update({k: max(e[k], self.most[k] or 0) for k in self.most if e[k] is not None})
             if len(self.chunks) == 1 and self.first_chunk_tokens is None:
                 self.first_chunk_tokens = e["completion"] or None
         elif kind == "finish" and self.finish is None:
@@ -126,7 +128,7 @@ class Attempt:
             return "stream_error" if c == "malformed" else "truncated"
         if not 200 <= self.status <= 299:
             return "http_error"
-        if self.errors or not self.event_stream or c == "malformed" or self.finish in (
+        if self.errors or not self.event_stream or c == "malformed" or (self.finish or "").lower() in (
                 "error", "abort", "cancelled", "canceled", "timeout", "timed_out"):
             return "stream_error"
         return "completed" if self.finish is not None and c in ("done", "eof") else "truncated"
@@ -260,7 +262,7 @@ def of_batch(plan, batch, declared, reps):
     elif measures == "prefill":
         mean("prefill-rate-mean", "tokens/s", "arithmetic mean of prompt tokens / (first generated \u2212 send)",
              [per(a.prompt_tokens(), a.since_send(a.first_generated)) for a in whole], strict=True)
-        cached = sum(bool(a and a.usage["cached"]) for a in declared)
+        cached = sum(bool(a and a.most["cached"]) for a in declared)
         if out[0]["value"] is not None and cached:
             out[0]["note"] = f"{cached} attempts report cached prompt tokens"
     else:

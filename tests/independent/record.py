@@ -293,23 +293,24 @@ def case_record(key, attempt, grade, attributed, unfixed=False):
             "finish_reason": a and a.finish, "flags": flags}
 
 
-def cache(plan, declared, servers):
+def cache(plan, declared, attempts, servers):
     claim, limit = plan["cache"]["claim"], plan["cache"]["max_cached_tokens"]
     refused = lambda why: {"claim": claim, "proof": "refused", "reason": why}
     if claim == "none":
         return {"claim": claim, "proof": "not_claimed"}
-    cached = [a.usage["cached"] for a in declared if a and a.first_generated is not None]
+    cached = [a.most["cached"] for a in declared if a and a.first_generated is not None]
     if not cached:
         return refused("no attempt was answered")
     if silent := cached.count(None):
         return refused(f"{silent} answers came without a cached-token report")
-    if max(cached) > limit:
-        return refused(f"{max(cached)} cached tokens were reported, over the limit of {limit}")
+    most = max(a.most["cached"] or 0 for a in attempts if not a.warmup)
+    if most > limit:
+        return refused(f"{most} cached tokens were reported, over the limit of {limit}")
     grew = cached_growth(servers)
     if grew is not None and grew > limit * len(cached):
         return refused(f"the servers' own counters moved by {grew} cached tokens, over the limit of {limit} for each of "
                        f"{len(cached)} answers")
-    return {"claim": claim, "proof": "proven", "n": len(cached), "max_cached_tokens": max(cached)}
+    return {"claim": claim, "proof": "proven", "n": len(cached), "max_cached_tokens": most}
 
 
 def finished(epoch, ns):
@@ -485,7 +486,7 @@ def derive(b, stated):
                   "length_target_tokens": suite.get("length_target_tokens"), "prompt_tokens_n": len(prompts),
                   "prompt_tokens_min": min(prompts, default=None), "prompt_tokens_max": max(prompts, default=None),
                   "preparation": "frozen documents; a unique prefix per case, repetition and run"},
-        "cache": cache(plan, declared, servers),
+        "cache": cache(plan, declared, b.attempts, servers),
         "transport": {"declared": len(cases), **{t: count("transport", t) for t in TRANSPORTS}},
         "grades": {"declared": len(cases), **{g: count("grade", g) for g in ("pass", "fail", "ungraded")}},
         "attribution": {"declared": len(cases), **{v: count("attribution", v) for v in ("verified", "unverified")},

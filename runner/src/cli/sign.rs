@@ -91,6 +91,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             args.output.display()
         );
     }
+    refuse_to_replace(&args.output)?;
     let inside = inside(&args.path, &args.output)?;
     let defaults = DEFAULT_IGNORES
         .into_iter()
@@ -122,6 +123,24 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     durable::write(&args.output, &signed.bundle.to_bytes(), options)?;
     print(&said(&args, &signed, &key.public().fingerprint()))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What --force replaces is a bundle: not the key, nor a file of the model.
+fn refuse_to_replace(output: &Path) -> anyhow::Result<()> {
+    const LARGEST: u64 = 256 << 20;
+    let Ok(meta) = output.metadata() else {
+        return Ok(());
+    };
+    let readable = meta.is_file() && meta.len() <= LARGEST;
+    let old = readable.then(|| std::fs::read(output)).transpose();
+    let old = old.with_context(|| format!("could not read {}", output.display()))?;
+    if !old.is_some_and(|bytes| bytes.is_empty() || runseal::oms::is_bundle(&bytes)) {
+        bail!(
+            "{} is no bundle and was left alone, also with --force (hint: choose another path with -o)",
+            output.display()
+        );
+    }
+    Ok(())
 }
 
 /// A path to leave out, as the bundle will name it.

@@ -21,6 +21,9 @@ use crate::recorder::{Batch, Recorder};
 
 /// Most bytes kept of an answer that is not an event stream.
 const MAX_ERROR_BODY: usize = 64 << 10;
+/// Most text of one answer, reasoning and content together: some four million tokens,
+/// past what any model is asked for. An endless answer must not fill memory and disk.
+const MAX_ANSWER: usize = 16 << 20;
 
 /// The log of one attempt: batches its events, keeps its time from running
 /// backwards, and ends it exactly once, whatever happens to the task.
@@ -260,6 +263,9 @@ impl Answer {
             Ok(used) if inner.done => {
                 self.after_done(&bytes[used..]);
                 ControlFlow::Break(EndCause::Done)
+            }
+            Ok(_) if inner.response.reasoning.len() + inner.response.content.len() > MAX_ANSWER => {
+                ControlFlow::Break(EndCause::Malformed)
             }
             Ok(_) => ControlFlow::Continue(()),
         }

@@ -282,11 +282,10 @@ fn finding_text(finding: &Finding, survey: &Survey, paint: &Paint) -> String {
 /// What the other replicas have at the path that a replica's finding is about.
 fn others(finding: &Finding, survey: &Survey) -> Option<String> {
     survey.replicas.iter().find_map(|replica| {
-        let from_here = replica.report.as_ref()?.findings.contains(finding);
         let (subject, path) = finding.subject.split_once('/')?;
-        let path = RelPath::parse(path).ok().filter(|_| from_here)?;
-        let mine = subject == shown_name(replica);
-        mine.then(|| survey.agreement.others(&replica.name, &replica.role, &path))?
+        let mine = subject == shown_name(replica) && replica.report.is_some();
+        let path = RelPath::parse(path).ok().filter(|_| mine)?;
+        survey.agreement.others(&replica.name, &replica.role, &path)
     })
 }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::safetensors::{Header, shard_name};
 use super::{Fault, StructureKind, StructureProblem, Unique};
-use crate::relpath::RelPath;
+use crate::relpath::{RelPath, escape};
 use crate::weights::report::{FileReport, Kind};
 
 /// Longest index read; those of the largest models have ten megabytes.
@@ -88,12 +88,14 @@ impl Index {
             return out;
         }
         let mut total = Some(0u64);
-        let mut named_sets = BTreeSet::new();
+        let mut named_sets: BTreeMap<_, usize> = BTreeMap::new();
         let mut named_files = BTreeSet::new();
         for (name, named) in &self.files {
             let place = beside(path, name);
             let shard = place.as_ref().and_then(|p| shards.get_key_value(p));
-            named_sets.extend(place.as_ref().and_then(|p| shard_name(p.as_bytes())));
+            if let Some(set) = place.as_ref().and_then(|p| shard_name(p.as_bytes())) {
+                *named_sets.entry(set).or_default() += 1;
+            }
             named_files.extend(shard.map(|(place, _)| place));
             let Some((place, header)) = shard else {
                 if let Some(why) = beside_it.absence(place.as_ref()) {
@@ -116,10 +118,21 @@ impl Index {
         // never opens it. Other files are none of its business.
         for (place, header) in shards {
             let set = shard_name(place.as_bytes());
-            let one_of_them = set.is_some_and(|s| named_sets.contains(&s));
+            let one_of_them = set.is_some_and(|s| named_sets.contains_key(&s));
             if one_of_them && !named_files.contains(place) && header.is_some() {
                 let detail = "the index names other parts of this set and not this one, so a loader passes over its tensors";
                 out.push(Fault::new(StructureKind::IndexMismatch, detail).at(place));
+            }
+        }
+        // Neither named nor there: the names say that there were more.
+        for ((prefix, count), named) in named_sets {
+            let count = String::from_utf8_lossy(&count).into_owned();
+            if out.is_empty() && count.parse() != Ok(named) {
+                let prefix = escape(&prefix);
+                let detail = format!(
+                    "it names {named} parts of {prefix}-…-of-{count}, so others are missing"
+                );
+                out.push(Fault::new(StructureKind::IndexMismatch, detail).at(path));
             }
         }
         // Compared as the number that JSON readers see.
@@ -222,6 +235,21 @@ mod tests {
         // A file that the index does not name is none of its business.
         let more = [("m/1", &["a", "b"][..]), ("m/2", &["c"]), ("m/3", &["a"])];
         assert_eq!(compare(INDEX, &more), []);
+        // A part that is neither named nor there.
+        let (one, two) = (
+            "x-00001-of-00003.safetensors",
+            "x-00002-of-00003.safetensors",
+        );
+        let parts = format!(r#"{{"weight_map":{{"a":"{one}","b":"{two}"}}}}"#);
+        let (at_one, at_two) = (format!("m/{one}"), format!("m/{two}"));
+        let there = [(at_one.as_str(), &["a"][..]), (at_two.as_str(), &["b"])];
+        assert_eq!(compare(&parts, &there), at(index, IndexMismatch));
+        let (of_two, there) = (
+            parts.replace("-00003", "-00002"),
+            there.map(|(p, t)| (p.replace("-00003", "-00002"), t)),
+        );
+        let there = there.each_ref().map(|(p, t)| (p.as_str(), *t));
+        assert_eq!(compare(&of_two, &there), []);
         assert_eq!(
             compare(INDEX, &[("m/1", &["c"]), ("m/2", &["a", "b"])]),
             [at("m/1", ShardSwapped), at("m/2", ShardSwapped)].concat()
