@@ -4,7 +4,7 @@
 def targets(plan, suite):
     """The target of each case id, in their order, None where there is none."""
     cells = {c["case"]: c["length_target_tokens"] for c in suite.get("cell", [])}
-    batches = [b["context_tokens"] for b in suite.get("batch", []) for _ in range(b["concurrency"])]
+    batches = [b["context_tokens"] for b in suite.get("batch", []) for _ in range(b.get("requests", b["concurrency"]))]
     last = (plan.get("input") or {}).get("length_target_tokens") or suite.get("length_target_tokens")
     ids = plan["suite"]["case_ids"]
     batches += [None] * (len(ids) - len(batches))
