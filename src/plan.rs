@@ -398,7 +398,7 @@ impl RunPlan {
         if let Some(w) = self
             .withholdable
             .iter()
-            .find(|w| !WITHHOLDABLE.contains(&w.as_str()) && !(remote && *w == ADDRESSES))
+            .find(|w| !(WITHHOLDABLE.contains(&w.as_str()) || remote && *w == ADDRESSES))
         {
             return bad(format!(
                 "{w:?} cannot be withheld; only {} can",

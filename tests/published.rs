@@ -722,7 +722,7 @@ fn a_rate_over_the_survivors_is_none() {
     let mean = Some("150000000000.000000".to_owned());
     assert_eq!(prefill(|_| ()), (mean.clone(), 2, String::new()));
     let cached = "1 attempts report cached prompt tokens".to_owned();
-    let warm = prefill(|t| t.usage.as_mut().unwrap().cached = Some(16));
+    let warm = prefill(|t| t.most_cached = Some(16));
     assert_eq!(warm, (mean, 2, cached));
     for edit in [
         (|t| t.first_generated = None) as fn(&mut Trace),
